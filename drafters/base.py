@@ -1,0 +1,124 @@
+"""The seam of a drafter: what a proposal is, and the abilities a drafter may have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor
+
+ROOT = -1  # parent of a draft token that follows the last committed token
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft tokens of one step, as a tree below the root; a chain is a tree without branches.
+
+    Attributes:
+        tokens: K target token ids.
+        parents: K indices into `tokens`; `ROOT` for a child of the last committed token. A
+            parent comes before its children.
+        probs: [K, V] float32 or None. Row i is the distribution that token i was drawn from;
+            None says that every token was chosen outright (probability 1).
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    probs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Check that parents precede children."""
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"{len(self.tokens)} draft tokens but {len(self.parents)} parents")
+        if any(not ROOT <= parent < child for child, parent in enumerate(self.parents)):
+            raise ValueError(f"a draft token's parent must come before it: {self.parents}")
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], probs: Tensor | None = None) -> Draft:
+        """Return the draft in which each token follows the one before."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the draft has no branches."""
+        return all(parent == child - 1 for child, parent in enumerate(self.parents))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each draft token: 1 for a child of the root."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        return tuple(depths)
+
+
+class Context(NamedTuple):
+    """What a drafter may look at when it proposes.
+
+    Attributes:
+        tokens: Prompt and output so far; the last is the root of the coming step.
+        features: [N, C * H] float32 or None: the target's hidden states at the capture layers for
+            the N tokens committed since the last proposal, each the state that *predicted* past
+            it, so that row i belongs to `tokens[len(tokens) - 1 - N + i]`. None for drafters
+            without capture layers.
+    """
+
+    tokens: Sequence[int]
+    features: Tensor | None
+
+
+class Proposer(Protocol):
+    """A drafter at work in an engine; holds weights and per-request state."""
+
+    def reset(self, prompt: Sequence[int]) -> None:
+        """Begin a new request. Nothing learnt from an earlier one may remain."""
+        ...
+
+    def propose(self, context: Context) -> Draft:
+        """Return at most `num_draft_tokens` draft tokens, none if there is nothing to say."""
+        ...
+
+    def close(self) -> None:
+        """Free what the proposer holds."""
+        ...
+
+
+class Drafter(Protocol):
+    """Settings of a drafter; a frozen dataclass."""
+
+    @property
+    def name(self) -> str:
+        """The drafter's name in tables and tags."""
+        ...
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Most draft tokens in one step; the root is not counted. 0 for `none`."""
+        ...
+
+
+@runtime_checkable
+class Proposes(Protocol):
+    """Ability: the torch engine can run this drafter."""
+
+    def capture_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Target layers whose inputs the drafter reads; empty for most."""
+        ...
+
+    def start(self, vocab_size: int) -> Proposer:
+        """Load what the drafter needs and return it ready to propose.
+
+        Raises:
+            ValueError: The drafter does not fit the target.
+        """
+        ...
+
+
+@runtime_checkable
+class ServesSglang(Protocol):
+    """Ability: SGLang can serve this drafter."""
+
+    def sglang_arguments(self) -> dict[str, str | int | float]:
+        """Server arguments, by SGLang's own names without the leading dashes."""
+        ...

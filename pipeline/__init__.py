@@ -1,0 +1,1 @@
+"""The pipeline: cells in, measurements and a verdict out."""

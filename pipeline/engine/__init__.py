@@ -1,0 +1,1 @@
+"""Engines run a cell: torch anywhere, SGLang on a GPU box."""

@@ -1,0 +1,163 @@
+"""The seam of a verify backend: what one verify step takes and returns, and what proves how it ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TargetShape:
+    """The shape of a Llama-family target.
+
+    Attributes:
+        hidden_size: Width of the residual stream.
+        num_kv_heads: Key-value heads; `num_heads` is a multiple of it.
+        head_dim: Width of one head; queries are `num_heads * head_dim` wide.
+        rope_theta: Base of the rotary position embedding (rotate-half layout).
+        max_positions: Tokens that the model was trained to attend to.
+        tie_word_embeddings: The head reads the embedding's matrix.
+    """
+
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    rope_theta: float
+    rms_norm_eps: float
+    max_positions: int
+    tie_word_embeddings: bool
+
+
+class StepInput(NamedTuple):
+    """One verify step's input: the root and its draft tokens, `W` in all.
+
+    Attributes:
+        tokens: [W] int64 on the CPU; row 0 is the root (the last committed token).
+        positions: [W] int64 on the CPU; the root's position plus the row's depth in the tree.
+        mask: [W, W] bool on the CPU; row may attend column. The diagonal is true. A chain's is
+            lower triangular. Every row also attends all `start` slots before the step.
+        start: Committed tokens that the cache already holds; row i is written to slot `start + i`.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    mask: Tensor
+    start: int
+
+
+class StepOutput(NamedTuple):
+    """What the target says of each row of a step.
+
+    Attributes:
+        logits: [W, V] float32, on the model's device. Overwritten by the next step.
+        best: [W] int64 on the CPU; argmax of each row, the lowest id on a tie.
+        margin: [W] float32 on the CPU; best logit minus the second best.
+        features: [W, C * H] float32 on the model's device, or None: the inputs of the C capture
+            layers, side by side, for drafters that read the target's hidden states.
+        device_ms: Time of the forward on the device, in ms (on a CPU: wall time of the forward).
+    """
+
+    logits: Tensor
+    best: Tensor
+    margin: Tensor
+    features: Tensor | None
+    device_ms: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the engine itself counted while the cell ran; the label is checked against it.
+
+    Attributes:
+        capture: How steps were replayed: `none`, `cuda_graph`, `native_plan` (the whole step in
+            one call of compiled code) or `jit_trace`.
+        num_verify_steps: Verify steps run (drafter `none`: decode steps).
+        num_captured_steps: Of these, the ones replayed from a capture.
+        linear: Which matrix product ran, with its weight format.
+        attention: Which attention ran.
+        allreduce: `none`, `gloo`, `nccl`, `custom`, `shared_memory` or `fused`.
+        allreduces_per_step: All-reduces in one target forward, fused ones included.
+        fused_allreduces_per_step: Of these, the ones fused with residual add and RMSNorm.
+        accept_source: Where accept counts come from.
+    """
+
+    capture: str
+    num_verify_steps: int
+    num_captured_steps: int
+    linear: str
+    attention: str
+    allreduce: str = "none"
+    allreduces_per_step: float = 0.0
+    fused_allreduces_per_step: float = 0.0
+    accept_source: str = "engine loop"
+
+    @property
+    def graph_share(self) -> float:
+        """Share of verify steps that were replayed from a capture, 0 to 1."""
+        return self.num_captured_steps / self.num_verify_steps if self.num_verify_steps else 0.0
+
+
+class TargetModel(Protocol):
+    """A loaded target with its static key-value cache, batch 1."""
+
+    @property
+    def shape(self) -> TargetShape:
+        """The model's shape."""
+        ...
+
+    def forward(self, step: StepInput) -> StepOutput:
+        """Run one eager forward over the step's rows and write their keys and values."""
+        ...
+
+
+class VerifyStep(Protocol):
+    """A verify step ready to run; made once per cell by a backend."""
+
+    def __call__(self, step: StepInput) -> StepOutput:
+        """Run the target over root and draft tokens. A step of fixed width pads by itself."""
+        ...
+
+    @property
+    def proof(self) -> Proof:
+        """Counts since the step was built or last reset."""
+        ...
+
+    def reset_counts(self) -> None:
+        """Forget the counts, so that warm-up does not prove anything."""
+        ...
+
+    def close(self) -> None:
+        """Free what the step holds."""
+        ...
+
+
+class VerifyBackend(Protocol):
+    """Settings of a verify backend; a frozen dataclass."""
+
+    @property
+    def name(self) -> str:
+        """The backend's name in tables and tags."""
+        ...
+
+    def contradiction(self, proof: Proof) -> str | None:
+        """Say how the proof contradicts the label, or None. A contradicted cell is void."""
+        ...
+
+
+@runtime_checkable
+class BuildsStep(Protocol):
+    """Ability: the torch engine can run this backend."""
+
+    def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
+        """Make the step for up to `width` rows on `threads` CPU threads.
+
+        Raises:
+            ValueError: This model, width or machine cannot run the backend.
+        """
+        ...
