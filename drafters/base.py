@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from torch import Tensor
+if TYPE_CHECKING:  # configs are checked without the seconds that torch takes to load
+    from torch import Tensor
 
 ROOT = -1  # parent of a draft token that follows the last committed token
 
@@ -58,10 +59,10 @@ class Context(NamedTuple):
 
     Attributes:
         tokens: Prompt and output so far; the last is the root of the coming step.
-        features: [N, C * H] float32 or None: the target's hidden states at the capture layers for
-            the N tokens committed since the last proposal, each the state that *predicted* past
-            it, so that row i belongs to `tokens[len(tokens) - 1 - N + i]`. None for drafters
-            without capture layers.
+        features: [N, C * H] float32 or None: the target's hidden states at the capture layers of
+            the N tokens that it has read since the last proposal (the first time: the prompt).
+            The root has not been read yet, so row i belongs to `tokens[len(tokens) - 1 - N + i]`.
+            None for drafters without capture layers.
     """
 
     tokens: Sequence[int]

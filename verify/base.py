@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from torch import Tensor
+if (
+    TYPE_CHECKING
+):  # configs and reports read this module without the seconds that torch takes to load
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,11 @@ class TargetModel(Protocol):
     @property
     def shape(self) -> TargetShape:
         """The model's shape."""
+        ...
+
+    @property
+    def device(self) -> device:
+        """Where weights and cache live."""
         ...
 
     def forward(self, step: StepInput) -> StepOutput:

@@ -1,0 +1,42 @@
+"""No drafter: plain decoding, an ordinary arm of every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drafters.base import Context, Draft
+
+
+@dataclass(frozen=True)
+class NoDrafter:
+    """Propose nothing, so that a verify step is a plain decode step."""
+
+    name: str = "none"
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """Return 0: a step has the root alone."""
+        return 0
+
+    def capture_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Return no layers."""
+        return ()
+
+    def start(self, vocab_size: int) -> NoDrafter:
+        """Return the drafter itself: it has neither weights nor state."""
+        return self
+
+    def reset(self, prompt: Sequence[int]) -> None:
+        """Forget nothing: nothing is learnt."""
+
+    def propose(self, context: Context) -> Draft:
+        """Return the empty draft."""
+        return Draft((), ())
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def sglang_arguments(self) -> dict[str, str | int | float]:
+        """Return no argument: SGLang decodes plainly by default."""
+        return {}

@@ -1,0 +1,135 @@
+"""A Llama-family target: one forward for prefill, decode and verify, with a static cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.torch import ops
+from pipeline.engine.torch.kv_cache import KVCache
+from pipeline.engine.torch.ops import Rows
+from verify.base import StepInput, StepOutput, TargetShape
+from verify.device_timer import DeviceTimer
+
+# W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
+
+Matrix = Callable[[Tensor], Tensor]  # [W, in] -> [W, out]
+Join = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+
+
+class Layer(NamedTuple):
+    """Weights of one layer; queries, keys and values are one matrix, gate and up another."""
+
+    input_norm: Tensor
+    qkv: Matrix
+    output: Matrix
+    post_norm: Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+class Weights(NamedTuple):
+    """Weights of a target.
+
+    Attributes:
+        embedding: [V, H], on the model's device.
+        head: Matrix from H to V.
+        linear: Which product the matrices run, for the proof.
+    """
+
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Matrix
+    linear: str
+
+
+class Llama:
+    """The target, on one device, for one request at a time.
+
+    Attributes:
+        num_heads: Query heads that this rank holds.
+        join: Ends a block: adds its output to the residual and returns the next block's input.
+            Tensor parallelism puts its all-reduce here.
+    """
+
+    def __init__(
+        self,
+        shape: TargetShape,
+        weights: Weights,
+        cache: KVCache,
+        capture_layers: tuple[int, ...] = (),
+        join: Join = ops.add_rms_norm,
+    ) -> None:
+        """Bind weights and cache; the rotary table covers the cache's capacity."""
+        self.shape = shape
+        self.weights = weights
+        self.cache = cache
+        self.capture_layers = capture_layers
+        self.join = join
+        self.device = cache.keys.device
+        self.num_kv_heads = cache.keys.shape[1]
+        self.num_heads = self.num_kv_heads * shape.num_heads // shape.num_kv_heads
+        table = ops.rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
+        self._cos, self._sin = (part.to(self.device) for part in table)
+        self._timer = DeviceTimer(self.device)
+
+    def forward(self, step: StepInput) -> StepOutput:
+        """Run the rows of a step eagerly; looks at the slots in use and no others."""
+        self._timer.start()
+        num_slots = step.start + len(step.tokens)
+        mask, start = step.mask.to(self.device), torch.tensor(step.start, device=self.device)
+        rows = self.rows(
+            step.tokens.to(self.device), step.positions.to(self.device), mask, start, num_slots
+        )
+        logits, features = self.run(rows, self.cache.keys, self.cache.values)
+        best, margin = ops.best_and_margin(logits)
+        self._timer.stop()
+        return StepOutput(logits, best.cpu(), margin.cpu(), features, self._timer.ms())
+
+    def rows(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
+    ) -> Rows:
+        """Put a step into the form that layers use; all tensors are on the device."""
+        return Rows(
+            tokens,
+            start + torch.arange(len(tokens), device=self.device),
+            self._cos[positions],
+            self._sin[positions],
+            ops.attention_bias(mask, start, num_slots, self.cache.keys.dtype),
+        )
+
+    def run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return logits, [W, V] float32, and features, [W, C * H]; writes keys and values."""
+        weights, eps = self.weights, self.shape.rms_norm_eps
+        residual = weights.embedding[rows.tokens]
+        x = ops.rms_norm(residual, weights.layers[0].input_norm, eps)
+        captured = []
+        next_norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.norm]
+        for number, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
+            if number in self.capture_layers:
+                captured.append(residual)
+            attended = self._attend(layer, x, rows, keys[number], values[number])
+            x, residual = self.join(attended, residual, layer.post_norm, eps)
+            x, residual = self.join(self._mlp(layer, x), residual, next_norm, eps)
+        return weights.head(x).float(), torch.cat(captured, dim=-1).float() if captured else None
+
+    def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the attention block's output, [W, H]; keys and values are this layer's."""
+        heads = layer.qkv(x).view(len(x), -1, self.shape.head_dim)
+        query, key, value = heads.split(
+            (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1
+        )
+        query, key = ops.rotate(query, rows.cos, rows.sin), ops.rotate(key, rows.cos, rows.sin)
+        keys.index_copy_(1, rows.slots, key.transpose(0, 1))
+        values.index_copy_(1, rows.slots, value.transpose(0, 1))
+        num_slots = rows.bias.shape[1]
+        seen = ops.attention(query, keys[:, :num_slots], values[:, :num_slots], rows.bias)
+        return layer.output(seen)
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """Return the feed-forward block's output, [W, H]."""
+        return layer.down(ops.silu_and_multiply(layer.gate_up(x)))

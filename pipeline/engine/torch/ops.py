@@ -1,0 +1,103 @@
+"""The few tensor operations of a Llama layer, in plain torch: the reference for every faster one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# W rows of the step, H hidden, N query heads, K key-value heads, D head width, S slots looked at
+
+
+class Rows(NamedTuple):
+    """A step's rows on the model's device, in the form that layers use.
+
+    Attributes:
+        tokens: [W] int64.
+        slots: [W] int64, where keys and values go.
+        cos: [W, D] rotary table at the rows' positions, half repeated.
+        sin: [W, D].
+        bias: [W, S] float: 0 where a row attends a slot, -inf where not.
+    """
+
+    tokens: Tensor
+    slots: Tensor
+    cos: Tensor
+    sin: Tensor
+    bias: Tensor
+
+
+def rotary_table(num_positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Return cos and sin, [P, D] float32 each, for rotate-half embedding.
+
+    Source: Su et al. 2021, https://arxiv.org/abs/2104.09864
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), theta**-exponents)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos().float(), angles.sin().float()
+
+
+def attention_bias(mask: Tensor, start: Tensor, num_slots: int, dtype: torch.dtype) -> Tensor:
+    """Return the additive mask over `num_slots` slots, [W, S].
+
+    Args:
+        mask: [W, W] bool: row may attend row.
+        start: [] int64: slots before it are attended by every row.
+        num_slots: S; may exceed start + W, the rest is masked.
+        dtype: Of the result.
+    """
+    width = mask.shape[0]
+    offset = torch.arange(num_slots, device=mask.device) - start
+    inside = (offset >= 0) & (offset < width)
+    allowed = mask[:, offset.clamp(0, width - 1)] & inside | (offset < 0)
+    return torch.where(allowed, 0.0, float("-inf")).to(dtype)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x, [W, H], scaled to unit root mean square (in float32) and by `weight`."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def add_rms_norm(
+    delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Return the norm of `residual + delta`, and that sum: the join at the end of a block."""
+    total = residual + delta
+    return rms_norm(total, weight, eps), total
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the heads of x, [W, heads, D], to their rows' positions."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos.unsqueeze(1).to(x.dtype) + turned * sin.unsqueeze(1).to(x.dtype)
+
+
+def attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """Attend from [W, N, D] to [K, S, D]; return [W, N * D]."""
+    out = functional.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], keys[None], values[None], attn_mask=bias, enable_gqa=True
+    )
+    return out[0].transpose(0, 1).reshape(query.shape[0], -1)
+
+
+def silu_and_multiply(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up for [W, 2 * I], gate first."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def best_and_margin(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each row's argmax, [W] int64, and how far it leads the second best, [W] float32.
+
+    Two maxima are several times faster than `topk(2)` on a CPU; the logits are left as they were.
+    """
+    best_logit, best = logits.max(dim=-1)
+    place = best.unsqueeze(-1)
+    second = logits.scatter_(-1, place, float("-inf")).amax(dim=-1)
+    logits.scatter_(-1, place, best_logit.unsqueeze(-1))
+    return best, best_logit - second
