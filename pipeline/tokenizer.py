@@ -1,0 +1,161 @@
+"""Text to token ids and back, chat template included, from a checkpoint folder alone."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypedDict
+
+import jinja2
+import tokenizers
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+# Some templates print today's date. A prompt must be the same tomorrow, or no cell could be
+# resumed or compared, so the clock of every template stands at this day.
+TEMPLATE_DATE = datetime.datetime(2024, 7, 26)
+
+
+class Message(TypedDict):
+    """One turn of a conversation, in the field's usual form."""
+
+    role: str
+    content: str
+
+
+class Tokenizer:
+    """A fast tokenizer with its chat template.
+
+    Attributes:
+        vocab_size: Tokens that have an id, special ones included.
+        stop_ids: Ids that end a response.
+        has_chat_template: `chat` applies a template; without one it encodes the text plainly.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read `tokenizer.json` and its neighbours in `folder`.
+
+        Raises:
+            ValueError: A file is missing or cannot be read.
+        """
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(f"{folder} has no tokenizer.json; only fast tokenizers can be used")
+        self._folder = folder
+        read_json(path)  # the library's own error for a damaged file is a bare Exception
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        config = read_json(folder / "tokenizer_config.json")
+        self._specials = _special_tokens(config)
+        self._template = _compile(_template_source(folder, config), folder)
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.has_chat_template = self._template is not None
+        self.stop_ids = self._stop_ids()
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> tuple[int, ...]:
+        """Return the text's token ids."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of token ids."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
+
+    def vocabulary(self) -> dict[str, int]:
+        """Return every token's stored string with its id."""
+        return dict(self._tokenizer.get_vocab(with_added_tokens=True))
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """Return the conversation as the model expects it, up to the start of its answer.
+
+        Raises:
+            ValueError: There is no chat template, or it refuses the conversation.
+        """
+        if self._template is None:
+            raise ValueError(f"{self._folder} has no chat template")
+        try:
+            return self._template.render(
+                messages=messages, add_generation_prompt=True, **self._specials
+            )
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template of {self._folder} refuses: {error}") from None
+
+    def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return the conversation's token ids, chat template applied.
+
+        A checkpoint without a template is a base model: it continues the last message's text.
+        """
+        if self._template is None:
+            return self.encode(messages[-1]["content"], add_special_tokens=True)
+        return self.encode(self.render(messages))
+
+    def _stop_ids(self) -> frozenset[int]:
+        """Collect the end tokens of the generation config, else the config, and the tokenizer's."""
+        ids: set[int] = set()
+        for name in ("generation_config.json", "config.json"):
+            declared = read_json(self._folder / name).get("eos_token_id")
+            ids |= {declared} if isinstance(declared, int) else set(declared or ())
+            if ids:
+                break
+        eos = self._tokenizer.token_to_id(self._specials.get("eos_token", ""))
+        return frozenset(ids if eos is None else ids | {eos})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object, empty if there is no such file.
+
+    Raises:
+        ValueError: The file is not a JSON object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is not a JSON object")
+    return value
+
+
+def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """Return the special tokens' texts; the file holds strings or objects with `content`."""
+    entries = {key: value for key, value in config.items() if key.endswith("_token")}
+    texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in entries.items()}
+    return {key: text for key, text in texts.items() if isinstance(text, str)}
+
+
+def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
+    """Return the template's text from where the different versions of the format keep it."""
+    if (folder / "chat_template.jinja").is_file():
+        return (folder / "chat_template.jinja").read_text("utf-8")
+    source = config.get("chat_template") or read_json(folder / "chat_template.json").get(
+        "chat_template"
+    )
+    if isinstance(source, list):  # several named templates
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    return source if isinstance(source, str) else None
+
+
+def _compile(source: str | None, folder: Path) -> jinja2.Template | None:
+    """Compile a template in a sandbox, with the helpers that Hugging Face templates rely on."""
+    if source is None:
+        return None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _raise, "strftime_now": TEMPLATE_DATE.strftime}
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateError as error:
+        raise ValueError(f"the chat template of {folder} cannot be read: {error}") from None
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """Replace jinja's filter of this name, which escapes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _raise(message: str) -> NoReturn:
+    """Let a template refuse a conversation."""
+    raise jinja2.TemplateError(message)
