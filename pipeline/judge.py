@@ -1,0 +1,182 @@
+"""Which cells count: baselines, exclusions and voids, decided over all cells of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipeline.degenerate import looping_prompts
+from pipeline.engine.base import Response
+from pipeline.lossless import Losslessness, compare_outputs
+from pipeline.measure import Measurement, measure
+from pipeline.record import CellRecord, Status
+
+IDENTITY_TOLERANCE = 0.03  # tok/s from the request's clock against the steps' own clocks
+SPEED_UP_TOLERANCE = 0.02
+MOST_LOOPING = 0.5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The judged cells of one comparison: same target, engine, workload and sampling.
+
+    Attributes:
+        records: The cells in the given order; those that fail a check are void, with the reason.
+        best: The best baseline: the fastest `none` cell that counts, or None.
+        exclude: Prompts that loop in any arm that counts; left out of every arm alike.
+        measurements: By cell id, of every cell that counts.
+        lossless: By cell id, of every greedy cell that was compared.
+    """
+
+    records: tuple[CellRecord, ...]
+    best: CellRecord | None
+    exclude: frozenset[str]
+    measurements: dict[str, Measurement]
+    lossless: dict[str, Losslessness]
+
+
+def judge(records: Sequence[CellRecord]) -> list[CellRecord]:
+    """Return the cells in their order, those that fail a check marked void with the reason."""
+    judged = {r.cell_id: r for comparison in compare(records) for r in comparison.records}
+    return [judged[record.cell_id] for record in records]
+
+
+def compare(records: Sequence[CellRecord]) -> list[Comparison]:
+    """Judge and measure cells, grouped by what they share, in the order of first appearance.
+
+    A cell is void if its counts or times contradict each other, if its greedy output differs from
+    plain decode's without a near tie, or if more than half of its prompts loop. A void cell is no
+    baseline, and its loops exclude no other cell's prompts.
+    """
+    groups: dict[str, list[CellRecord]] = {}
+    for record in records:
+        groups.setdefault(record.comparison, []).append(record)
+    return [_compare(group) for group in groups.values()]
+
+
+def _compare(group: Sequence[CellRecord]) -> Comparison:
+    """Judge the cells of one comparison: alone, then against each other, then by speed."""
+    cells = {r.cell_id: _void(r, _own_fault(r)) for r in group}
+    lossless = _check_outputs(cells)
+    exclude = frozenset[str]().union(*(looping_prompts(r) for r in _ok(cells)))
+    prompts = {p.prompt_id for r in _ok(cells) for p in r.repetitions[0]}
+    if len(exclude) > MOST_LOOPING * len(prompts):
+        reason = f"{len(exclude)} of {len(prompts)} prompts loop in one arm or another"
+        cells |= {r.cell_id: _void(r, reason) for r in _ok(cells)}
+    best = _best_baseline(_ok(cells), exclude)
+    measurements = {}
+    for record in _ok(cells):
+        measurement = measure(record, best, exclude)
+        cells[record.cell_id] = _void(record, _speed_fault(measurement))
+        if cells[record.cell_id].status is Status.OK:
+            measurements[record.cell_id] = measurement
+    return Comparison(tuple(cells.values()), best, exclude, measurements, lossless)
+
+
+def _void(record: CellRecord, reason: str) -> CellRecord:
+    """Mark a cell that counts as void, if there is a reason."""
+    if record.status is Status.OK and reason:
+        return record.ended(Status.VOID, reason)
+    return record
+
+
+def _ok(cells: dict[str, CellRecord]) -> list[CellRecord]:
+    """Return the cells that count."""
+    return [r for r in cells.values() if r.status is Status.OK]
+
+
+def _own_fault(record: CellRecord) -> str:
+    """Say what is wrong with a cell by itself, or ""."""
+    responses = [r for repetition in record.repetitions for r in repetition]
+    if not any(r.committed for r in responses):
+        return "no verify step ran"
+    faults = (f"prompt {r.prompt_id}: {f}" for r in responses if (f := _count_fault(r, record)))
+    return next(faults, "") or _time_fault(record) or _loop_fault(record)
+
+
+def _count_fault(response: Response, record: CellRecord) -> str:
+    """Say which counts of a response contradict each other, or ""."""
+    steps = {len(getattr(response, name)) for name in ("committed", "proposed", "depth")}
+    steps |= {len(getattr(response, name)) for name in ("step_ms", "verify_ms", "draft_ms")}
+    if len(steps) > 1:
+        return f"counts and times are of {' and '.join(map(str, sorted(steps)))} verify steps"
+    if sum(response.committed) != len(response.tokens) - 1:
+        return (
+            f"verify steps committed {sum(response.committed)} tokens of the"
+            f" {len(response.tokens) - 1} after prefill"
+        )
+    for committed, proposed in zip(response.committed, response.proposed, strict=True):
+        if not 1 <= committed <= proposed + 1 <= record.width:
+            return (
+                f"a step committed {committed} tokens with {proposed} draft tokens"
+                f" at width {record.width}"
+            )
+    return ""
+
+
+def _time_fault(record: CellRecord) -> str:
+    """Say which times and counts of a whole cell contradict each other, or ""."""
+    figures = measure(record, None).overall
+    steps = figures.num_verify_steps
+    if record.proof and record.proof.num_verify_steps < steps:
+        return f"the engine proves {record.proof.num_verify_steps} verify steps of {steps}"
+    implied = figures.tok_s.value * figures.step_ms / 1000 / figures.accept_length.value
+    if abs(implied - 1) > IDENTITY_TOLERANCE:
+        return (
+            f"tok/s × step time is {implied:.2f} of accept length, must be 1 within 3 %:"
+            " time is spent outside the steps or counted twice"
+        )
+    if figures.host_ms < -IDENTITY_TOLERANCE * figures.step_ms:
+        return f"verify and draft time exceed the step's {figures.step_ms:.2f} ms"
+    return ""
+
+
+def _loop_fault(record: CellRecord) -> str:
+    """Say that most of a cell's own responses loop, or ""."""
+    looping = len(looping_prompts(record))
+    total = len({r.prompt_id for r in record.repetitions[0]})
+    if looping > MOST_LOOPING * total:
+        return f"{looping} of {total} responses end in a loop: use other prompts or fewer tokens"
+    return ""
+
+
+def _speed_fault(measurement: Measurement) -> str:
+    """Say that a speed-up is not possible, or ""."""
+    versus, length = measurement.overall.versus, measurement.overall.accept_length.value
+    if versus is None or versus.speed_up.value <= length * (1 + SPEED_UP_TOLERANCE):
+        return ""
+    return (
+        f"speed-up {versus.speed_up.value:.2f}x exceeds accept length {length:.2f}:"
+        f" {versus.baseline} was slowed while it ran, or plain decode with this verify backend"
+        " is missing"
+    )
+
+
+def _check_outputs(cells: dict[str, CellRecord]) -> dict[str, Losslessness]:
+    """Compare greedy outputs, baselines first, and void in place the cells that differ."""
+    results = {}
+    for record in sorted(_ok(cells), key=lambda r: not r.is_baseline):
+        if record.greedy:
+            result = compare_outputs(record, _reference(record, _ok(cells)))
+            results[record.cell_id] = result
+            cells[record.cell_id] = _void(record, result.reason)
+    return results
+
+
+def _reference(record: CellRecord, cells: Iterable[CellRecord]) -> CellRecord | None:
+    """Return the plain-decode cell whose output a cell must repeat.
+
+    For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
+    the one with the eager `extend`, since capture and fusion are what may have broken the others.
+    """
+    plain = [r for r in cells if r.is_baseline and r.cell_id != record.cell_id]
+    if record.is_baseline:
+        return next((r for r in plain if r.params["verify"] == "extend"), None)
+    same = (r for r in plain if r.params["verify"] == record.params["verify"])
+    return next(same, _best_baseline(plain, frozenset()))
+
+
+def _best_baseline(cells: Iterable[CellRecord], exclude: frozenset[str]) -> CellRecord | None:
+    """Return the fastest plain-decode cell."""
+    plain = [r for r in cells if r.is_baseline]
+    return max(plain, key=lambda r: measure(r, None, exclude).overall.tok_s.value, default=None)

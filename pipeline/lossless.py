@@ -1,0 +1,148 @@
+"""Whether speculation kept the target's output: greedy tokens against the baseline's, one by one.
+
+A verify step of another width may sum in another order, so two tokens whose logits nearly tie may
+swap. Such a divergence is *explained* when the plain decode's own margin there, best logit minus
+second best, is below the tolerance of the engine's dtype. Anything else is a fault: a wrong mask, a
+stale cache slot, a drafter that leaks tokens. After its first divergence a response is another
+text, so only the first counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.engine.base import Response
+from pipeline.record import CellRecord
+
+# Logit units. float32: our kernels agree to 1e-6 relative, logits reach 40 and sums run through
+# every layer, so 1e-3 leaves a factor of ten and still convicts any real fault. The 16-bit types
+# round each logit: between 16 and 32 neighbours lie 2^-6 (float16) or 2^-3 (bfloat16) apart, and
+# both of a pair may round by one.
+TOLERANCE = {"float32": 1e-3, "float16": 2 * 2**-6, "bfloat16": 2 * 2**-3}
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place where a response left the one that it must equal.
+
+    Attributes:
+        repetition: Index of the repetition that diverged.
+        index: Output token index; 0 is the token that prefill sampled.
+        expected: The reference's token id there; None if the reference had ended.
+        got: The cell's token id there; None if the cell had ended.
+        margin: The reference's logit margin there; None where no margin was recorded.
+    """
+
+    prompt_id: str
+    repetition: int
+    index: int
+    expected: int | None
+    got: int | None
+    margin: float | None
+
+    def __str__(self) -> str:
+        """Describe it in one line."""
+        margin = "not recorded" if self.margin is None else f"{self.margin:.2g}"
+        return (
+            f"prompt {self.prompt_id}, repetition {self.repetition}, output token {self.index}:"
+            f" {self.got} instead of {self.expected} (margin {margin})"
+        )
+
+
+@dataclass(frozen=True)
+class Losslessness:
+    """How a cell's greedy output compares with its reference's.
+
+    Attributes:
+        reference: Label of the plain-decode cell; the cell's own where there was none, so that
+            only its repetitions were compared with each other.
+        tolerance: Margin below which a divergence is explained, in logit units.
+        num_compared: Pairs of responses compared.
+        explained: Divergences at a margin below the tolerance.
+        unproven: Divergences where the engine records no margin at all: neither fault nor proof.
+        faults: Every other divergence.
+    """
+
+    reference: str
+    tolerance: float
+    num_compared: int
+    explained: tuple[Divergence, ...]
+    unproven: tuple[Divergence, ...]
+    faults: tuple[Divergence, ...]
+
+    @property
+    def reason(self) -> str:
+        """Why the cell is void, or ""."""
+        if not self.faults:
+            return ""
+        return (
+            f"output differs from {self.reference} in {len(self.faults)} of {self.num_compared}"
+            f" responses, first in {self.faults[0]}; a margin below {self.tolerance:g} would"
+            " explain it"
+        )
+
+
+def tolerance(record: CellRecord) -> float:
+    """Return the margin, in logit units, below which rounding explains a swapped token.
+
+    Read from the dtype that the engine resolved; an unknown one is held to float32.
+    """
+    return TOLERANCE.get(record.settings.get("dtype", ""), TOLERANCE["float32"])
+
+
+def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:
+    """Compare a greedy cell's output with plain decode's, and its repetitions with each other.
+
+    Args:
+        record: A greedy cell with at least one repetition.
+        reference: The plain-decode cell of the same comparison, or None if there is none.
+    """
+    first = record.repetitions[0]
+    pairs = [(first, rep, i) for i, rep in enumerate(record.repetitions) if i > 0]
+    if reference is not None:
+        pairs.insert(0, (reference.repetitions[0], first, 0))
+    found = [d for expected, got, i in pairs for d in _divergences(expected, got, i)]
+    limit = max(tolerance(r) for r in (record, reference) if r is not None)
+    blind = not any(r.margins for expected, _, _ in pairs for r in expected)
+    explained = [d for d in found if d.margin is not None and d.margin < limit]
+    rest = [d for d in found if d not in explained]
+    return Losslessness(
+        reference=(reference or record).label,
+        tolerance=limit,
+        num_compared=sum(len(got) for _, got, _ in pairs),
+        explained=tuple(explained),
+        unproven=tuple(rest if blind else ()),
+        faults=tuple(() if blind else rest),
+    )
+
+
+def _divergences(
+    expected: Sequence[Response], got: Sequence[Response], repetition: int
+) -> Iterator[Divergence]:
+    """Yield the first divergence of each prompt that has one."""
+    references = {response.prompt_id: response for response in expected}
+    for response in got:
+        reference = references[response.prompt_id]
+        if response.tokens != reference.tokens:
+            yield _first_divergence(reference, response, repetition)
+
+
+def _first_divergence(reference: Response, response: Response, repetition: int) -> Divergence:
+    """Return where two unequal responses part."""
+    pairs = zip(reference.tokens, response.tokens, strict=False)
+    shorter = min(len(reference.tokens), len(response.tokens))
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+
+    def at(values: Sequence[float] | Sequence[int]) -> float | int | None:
+        return values[index] if index < len(values) else None
+
+    expected, got, margin = at(reference.tokens), at(response.tokens), at(reference.margins)
+    return Divergence(
+        prompt_id=response.prompt_id,
+        repetition=repetition,
+        index=index,
+        expected=None if expected is None else int(expected),
+        got=None if got is None else int(got),
+        margin=None if margin is None else float(margin),
+    )
