@@ -1,0 +1,230 @@
+"""The C view of a target: structures, pointers and the fixed buffers behind a plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from verify.base import TargetShape
+from verify.native.packed import CWeight, Packed, as_struct, check, pack
+
+_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_PROJECTIONS = (
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+)
+
+
+class CLayer(ctypes.Structure):
+    """`Layer` of step.c."""
+
+    _fields_ = (
+        *((name.rpartition(".")[2], CWeight) for name in _PROJECTIONS),
+        ("input_norm", _POINTER),
+        ("post_norm", _POINTER),
+    )
+
+
+_SIZES = [
+    "num_layers",
+    "hidden",
+    "intermediate",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "vocab",
+    "slots",
+    "threads",
+    "max_rows",
+    "num_captured",
+]
+_BUFFERS = ["query", "mixed", "delta", "gated", "lifted", "logits", "scratch", "bests", "tops"]
+
+
+class CPlan(ctypes.Structure):
+    """`Plan` of step.c."""
+
+    _fields_ = (
+        *((name, _NUMBER) for name in _SIZES),
+        ("eps", ctypes.c_double),
+        ("captured", _POINTER),
+        ("layers", _POINTER),
+        ("embedding", CWeight),
+        ("head", CWeight),
+        *((name, _POINTER) for name in ("final_norm", "cosines", "sines", "keys", "values")),
+        *((name, _POINTER) for name in _BUFFERS),
+    )
+
+
+class CStep(ctypes.Structure):
+    """`Step` of step.c."""
+
+    _fields_ = (
+        ("tokens", _POINTER),
+        ("positions", _POINTER),
+        ("mask", _POINTER),
+        ("rows", _NUMBER),
+        ("start", _NUMBER),
+        ("first_logit", _NUMBER),
+        ("features", _POINTER),
+        ("best", _POINTER),
+        ("margin", _POINTER),
+    )
+
+
+class Room(NamedTuple):
+    """How much a plan must hold.
+
+    Attributes:
+        threads: Threads of a step.
+        max_rows: Most rows of one forward.
+        max_logits: Most rows of one forward whose logits are wanted.
+    """
+
+    threads: int
+    max_rows: int
+    max_logits: int
+
+
+class Layout:
+    """The C structures of one target, and the memory they point to.
+
+    Attributes:
+        plan: The structure for `native_step`.
+        logits: [max_logits, V] float32, written by each step.
+    """
+
+    def __init__(
+        self,
+        shape: TargetShape,
+        weights: Mapping[str, Packed | Tensor],
+        caches: tuple[Tensor, Tensor],
+        room: Room,
+        captured: tuple[int, ...],
+    ) -> None:
+        """Check shapes and weights, and fix every pointer but those of the scratch.
+
+        Raises:
+            ValueError: A weight is missing or inconsistent, or the shape cannot be run.
+        """
+        check_shape(shape, caches, captured)
+        self._weights, self._shape = weights, shape
+        self._alive: list[object] = [weights, caches]
+        self.plan = CPlan(
+            *(shape.num_layers, shape.hidden_size, shape.intermediate_size, shape.num_heads),
+            *(shape.num_kv_heads, shape.head_dim, shape.vocab_size, caches[0].shape[2]),
+            *(room.threads, room.max_rows, len(captured), shape.rms_norm_eps),
+        )
+        self._point_to_weights(captured)
+        self._point_to_positions(caches)
+        self.logits = torch.empty(room.max_logits, shape.vocab_size)
+        self._point_to_buffers(room)
+
+    def allocate_scratch(self, floats_per_thread: int) -> None:
+        """Give each thread its own memory; the C code says how much."""
+        self.plan.scratch = self._keep(torch.empty(self.plan.threads, floats_per_thread))
+
+    def _keep(self, tensor: Tensor) -> int:
+        self._alive.append(tensor)
+        return tensor.data_ptr()
+
+    def _matrix(self, name: str, rows: int, cols: int) -> CWeight:
+        weight = self._named(name)
+        packed = weight if isinstance(weight, Packed) else pack(weight)
+        check(packed, name, (rows, cols))
+        self._alive.append(packed)
+        return as_struct(packed)
+
+    def _norm(self, name: str) -> int:
+        weight = self._named(name)
+        if not isinstance(weight, Tensor) or weight.shape != (self._shape.hidden_size,):
+            raise ValueError(f"{name}: a vector of {self._shape.hidden_size} is needed")
+        return self._keep(weight.float().contiguous())
+
+    def _named(self, name: str) -> Packed | Tensor:
+        if name not in self._weights:
+            raise ValueError(f"{name}: missing from the target's weights")
+        return self._weights[name]
+
+    def _layer(self, index: int) -> CLayer:
+        shape, prefix = self._shape, f"model.layers.{index}."
+        hidden, wide = shape.hidden_size, shape.intermediate_size
+        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        sizes = [(queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries)]
+        sizes += [(wide, hidden), (wide, hidden), (hidden, wide)]
+        return CLayer(
+            *(
+                self._matrix(f"{prefix}{name}.weight", rows, cols)
+                for name, (rows, cols) in zip(_PROJECTIONS, sizes, strict=True)
+            ),
+            self._norm(f"{prefix}input_layernorm.weight"),
+            self._norm(f"{prefix}post_attention_layernorm.weight"),
+        )
+
+    def _point_to_weights(self, captured: tuple[int, ...]) -> None:
+        shape = self._shape
+        size = (shape.vocab_size, shape.hidden_size)
+        layers = (CLayer * shape.num_layers)(*map(self._layer, range(shape.num_layers)))
+        numbers = (ctypes.c_int64 * len(captured))(*captured)
+        self._alive += [layers, numbers]
+        self.plan.layers, self.plan.captured = ctypes.addressof(layers), ctypes.addressof(numbers)
+        self.plan.embedding = self._matrix("model.embed_tokens.weight", *size)
+        tied = shape.tie_word_embeddings
+        head = "model.embed_tokens.weight" if tied else "lm_head.weight"
+        self.plan.head = self._matrix(head, *size)
+        self.plan.final_norm = self._norm("model.norm.weight")
+
+    def _point_to_positions(self, caches: tuple[Tensor, Tensor]) -> None:
+        shape = self._shape
+        exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
+        positions = torch.arange(caches[0].shape[2], dtype=torch.float32)
+        angles = torch.outer(positions, 1.0 / shape.rope_theta**exponents)
+        self.plan.cosines, self.plan.sines = self._keep(angles.cos()), self._keep(angles.sin())
+        self.plan.keys, self.plan.values = caches[0].data_ptr(), caches[1].data_ptr()
+
+    def _point_to_buffers(self, room: Room) -> None:
+        shape, plan, rows = self._shape, self.plan, room.max_rows
+        queries = shape.num_heads * shape.head_dim
+        plan.query, plan.mixed = (self._keep(torch.empty(rows, queries)) for _ in range(2))
+        plan.delta = self._keep(torch.empty(rows, shape.hidden_size))
+        wide = shape.intermediate_size
+        plan.gated, plan.lifted = (self._keep(torch.empty(rows, wide)) for _ in range(2))
+        plan.logits = self._keep(self.logits)
+        plan.bests = self._keep(torch.empty(room.threads, rows, dtype=torch.int64))
+        plan.tops = self._keep(torch.empty(room.threads, rows, 2))
+
+
+def check_shape(
+    shape: TargetShape, caches: tuple[Tensor, Tensor], captured: tuple[int, ...]
+) -> None:
+    """Refuse what the C code cannot run.
+
+    Raises:
+        ValueError: Sizes that do not fill whole vectors, a cache of another shape, or capture
+            layers that the target lacks.
+    """
+    if shape.head_dim % 16 or shape.hidden_size % 32 or shape.intermediate_size % 32:
+        raise ValueError(
+            f"head_dim={shape.head_dim}, hidden_size={shape.hidden_size},"
+            f" intermediate_size={shape.intermediate_size}: the native step needs multiples of"
+            " 16, 32 and 32; use verify=extend"
+        )
+    for cache in caches:
+        wanted = (shape.num_layers, shape.num_kv_heads, caches[0].shape[2], shape.head_dim)
+        fits = cache.shape == wanted and cache.dtype == torch.float32 and cache.is_contiguous()
+        if not fits or cache.device.type != "cpu":
+            raise ValueError(
+                f"key-value cache {list(cache.shape)} {cache.dtype}: the native step needs"
+                f" contiguous {list(wanted)} torch.float32 on the CPU"
+            )
+    if not all(0 <= layer < shape.num_layers for layer in captured):
+        raise ValueError(f"capture_layers={captured}: the target has {shape.num_layers} layers")

@@ -1,0 +1,101 @@
+"""Weights as the C code reads them: raw rows of bytes and a format."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Name -> (its number in formats.h, bytes of 32 weights).
+FORMATS = {"q4_1": (0, 20), "q8_0": (1, 34), "f16": (2, 64), "bf16": (3, 64), "f32": (4, 128)}
+BLOCK = 32
+_DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+
+
+class Packed(NamedTuple):
+    """A weight matrix in its stored format.
+
+    Attributes:
+        fmt: `q4_1` or `q8_0` (blocks of 32 weights exactly as in a GGUF file), `f16`, `bf16`,
+            `f32`.
+        data: [rows, bytes per row] uint8, contiguous, on the CPU.
+        rows: Outputs.
+        cols: Inputs; a multiple of 32.
+    """
+
+    fmt: str
+    data: Tensor
+    rows: int
+    cols: int
+
+
+class CWeight(ctypes.Structure):
+    """`Weight` of formats.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("cols", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+        ("format", ctypes.c_int64),
+    )
+
+
+def pack(weight: Tensor) -> Packed:
+    """View a [rows, cols] float16, bfloat16 or float32 matrix as packed, without a copy.
+
+    Raises:
+        ValueError: Another dtype or number of dimensions.
+    """
+    if weight.dtype not in _DTYPES or weight.dim() != 2:
+        raise ValueError(
+            f"a weight of dtype {weight.dtype} and shape {list(weight.shape)}: the native step"
+            " takes matrices of float16, bfloat16 or float32"
+        )
+    rows, cols = weight.shape
+    return Packed(_DTYPES[weight.dtype], weight.contiguous().view(torch.uint8), rows, cols)
+
+
+def check(packed: Packed, name: str, shape: tuple[int, int]) -> None:
+    """Refuse what the C code would misread.
+
+    Raises:
+        ValueError: An unknown format, a wrong shape, or data of another size, naming the weight.
+    """
+    if packed.fmt not in FORMATS:
+        raise ValueError(f"{name}: format {packed.fmt}, known are {', '.join(FORMATS)}")
+    if (packed.rows, packed.cols) != shape:
+        raise ValueError(f"{name}: [{packed.rows}, {packed.cols}], the model needs {list(shape)}")
+    if packed.cols % BLOCK:
+        raise ValueError(f"{name}: {packed.cols} columns, the native step needs a multiple of 32")
+    wanted = (packed.rows, packed.cols // BLOCK * FORMATS[packed.fmt][1])
+    data = packed.data
+    if tuple(data.shape) != wanted or data.dtype != torch.uint8 or not data.is_contiguous():
+        raise ValueError(
+            f"{name}: data is {list(data.shape)} {data.dtype}, {packed.fmt} needs contiguous"
+            f" {list(wanted)} torch.uint8"
+        )
+
+
+def as_struct(packed: Packed) -> CWeight:
+    """The C view; it does not keep the data alive."""
+    number, block_bytes = FORMATS[packed.fmt]
+    row_bytes = packed.cols // BLOCK * block_bytes
+    return CWeight(packed.data.data_ptr(), packed.rows, packed.cols, row_bytes, number)
+
+
+def dequantize(packed: Packed) -> Tensor:
+    """The weights as [rows, cols] float32; the reference of the C code, bit for bit."""
+    shape = (packed.rows, packed.cols)
+    if packed.fmt in {"f16", "bf16", "f32"}:
+        dtype = next(dtype for dtype, fmt in _DTYPES.items() if fmt == packed.fmt)
+        return packed.data.view(dtype).float().view(shape)
+    blocks = packed.data.view(-1, FORMATS[packed.fmt][1])
+    scale = blocks[:, :2].contiguous().view(torch.float16).float()
+    if packed.fmt == "q8_0":
+        return (blocks[:, 2:].view(torch.int8).float() * scale).view(shape)
+    offset = blocks[:, 2:4].contiguous().view(torch.float16).float()
+    codes = blocks[:, 4:]
+    return (torch.cat([codes & 15, codes >> 4], dim=1).float() * scale + offset).view(shape)

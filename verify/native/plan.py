@@ -1,0 +1,170 @@
+"""A captured target forward: buffers and pointers are fixed once, a step is one call of C."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from verify.base import TargetShape
+from verify.native.layout import CStep, Layout, Room
+from verify.native.packed import Packed
+
+PREFILL_ROWS = 64  # a chunk's activations stay in the second-level cache
+_FAULTS = {
+    1: "a token id outside the vocabulary",
+    2: "a position outside the key-value cache",
+    3: "a row that does not attend itself (the mask's diagonal must be true)",
+}
+
+
+class PlanOutput(NamedTuple):
+    """What the target says of each row; see `verify.base.StepOutput`.
+
+    Attributes:
+        logits: [W, V] float32, a view that the next call overwrites.
+        best: [W] int64; argmax, the lowest id on a tie.
+        margin: [W] float32; best logit minus the second best.
+        features: [W, C * H] float32, or None without capture layers.
+    """
+
+    logits: Tensor
+    best: Tensor
+    margin: Tensor
+    features: Tensor | None
+
+
+class Plan:
+    """One Llama-family target and its key-value cache, ready to run steps of up to `max_width`."""
+
+    def __init__(
+        self,
+        shape: TargetShape,
+        weights: Mapping[str, Packed | Tensor],
+        key_cache: Tensor,
+        value_cache: Tensor,
+        *,
+        threads: int,
+        max_width: int,
+        capture_layers: tuple[int, ...],
+        library: ctypes.CDLL,
+    ) -> None:
+        """Fix every buffer and pointer.
+
+        Args:
+            shape: The model's shape.
+            weights: Hugging Face names to `Packed` matrices, or tensors: float16, bfloat16 or
+                float32 matrices and float32 norm weights. Rows of q and k are in Hugging Face's
+                order (rotate-half).
+            key_cache: [num_layers, num_kv_heads, positions, head_dim] float32, read and written in
+                place; values likewise.
+            value_cache: Like `key_cache`.
+            threads: Threads of a step; fewer run if the machine grants fewer.
+            max_width: Most rows of `run`.
+            capture_layers: Layers whose inputs are returned as features, in this order.
+            library: From `verify.native.build.load`.
+
+        Raises:
+            ValueError: A weight is missing or has a wrong shape, or the shape cannot be run.
+        """
+        self.max_width = max_width
+        self._positions = key_cache.shape[2]
+        room = Room(threads, max(max_width, PREFILL_ROWS), max_width)
+        self._layout = Layout(shape, weights, (key_cache, value_cache), room, capture_layers)
+        self._plan_at = ctypes.addressof(self._layout.plan)
+        self._layout.allocate_scratch(library.native_scratch(self._plan_at))
+        self._feature_size = len(capture_layers) * shape.hidden_size
+        self._logits = self._layout.logits
+        self._best = torch.empty(max_width, dtype=torch.int64)
+        self._margin = torch.empty(max_width)
+        self._features = torch.empty(max_width, self._feature_size)
+        self._step = CStep(best=self._best.data_ptr(), margin=self._margin.data_ptr())
+        self._step_at = ctypes.addressof(self._step)
+        self._call = library.native_step
+
+    def run(self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int) -> PlanOutput:
+        """Run one step over W rows and write their keys and values to slots from `start`.
+
+        Args:
+            tokens: [W] int64.
+            positions: [W] int64.
+            mask: [W, W] bool; the row attends the column's slot. Every row attends all slots
+                before `start`.
+            start: Slots that the cache already holds.
+
+        Returns:
+            Views of fixed buffers: the next call overwrites them.
+
+        Raises:
+            ValueError: Too many rows, or an input out of range.
+        """
+        width = len(tokens)
+        if not 0 < width <= self.max_width:
+            raise ValueError(f"a step of {width} rows: this plan takes 1 to {self.max_width}")
+        mask = mask.contiguous()
+        features = self._features[:width]
+        self._forward(tokens, positions, mask.data_ptr(), start, 0, features)
+        return PlanOutput(
+            self._logits[:width],
+            self._best[:width],
+            self._margin[:width],
+            features if self._feature_size else None,
+        )
+
+    def prefill(self, tokens: Tensor, positions: Tensor, start: int = 0) -> PlanOutput:
+        """Run any number of rows in order, each attending all before it; bits as row by row.
+
+        Args:
+            tokens: [N] int64.
+            positions: [N] int64.
+            start: Slots that the cache already holds.
+
+        Returns:
+            Logits, best and margin of the last row only ([1, V], [1], [1]); features of all rows.
+
+        Raises:
+            ValueError: No rows, or an input out of range.
+        """
+        if not len(tokens):
+            raise ValueError("prefill of no tokens: a prompt has at least one")
+        features = torch.empty(len(tokens), self._feature_size)
+        for first in range(0, len(tokens), PREFILL_ROWS):
+            rows = slice(first, first + PREFILL_ROWS)
+            count = len(tokens[rows])
+            last = first + count == len(tokens)
+            logits_from = count - 1 if last else count
+            self._forward(
+                tokens[rows], positions[rows], None, start + first, logits_from, features[rows]
+            )
+        return PlanOutput(
+            self._logits[:1],
+            self._best[:1],
+            self._margin[:1],
+            features if self._feature_size else None,
+        )
+
+    def _forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask_at: int | None,
+        start: int,
+        first_logit: int,
+        features: Tensor,
+    ) -> None:
+        step = self._step
+        tokens, positions = tokens.contiguous(), positions.contiguous()
+        if start < 0 or start + len(tokens) > self._positions:
+            raise ValueError(
+                f"rows at slots {start} to {start + len(tokens) - 1}: the key-value cache has"
+                f" {self._positions}"
+            )
+        step.tokens, step.positions, step.mask = tokens.data_ptr(), positions.data_ptr(), mask_at
+        step.rows, step.start, step.first_logit = len(tokens), start, first_logit
+        step.features = features.data_ptr()
+        fault = self._call(self._plan_at, self._step_at)
+        if fault:
+            raise ValueError(f"native step: {_FAULTS[fault]}")
