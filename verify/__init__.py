@@ -1,1 +1,1 @@
-"""Verify backends: how the target's forward over root and draft tokens is run, and what proves it."""
+"""Verify backends: how the target runs over root and draft tokens, and what proves it."""

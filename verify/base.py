@@ -1,4 +1,4 @@
-"""The seam of a verify backend: what one verify step takes and returns, and what proves how it ran."""
+"""The seam of a verify backend: what a verify step takes and returns, and what proves its label."""
 
 from __future__ import annotations
 
@@ -106,6 +106,16 @@ class Proof:
         return self.num_captured_steps / self.num_verify_steps if self.num_verify_steps else 0.0
 
 
+class Plan(Protocol):
+    """A whole forward compiled ahead for this machine's CPU, sharing the model's cache."""
+
+    def run(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return logits, best, margin and features of a step's rows, as in `StepOutput`."""
+        ...
+
+
 class TargetModel(Protocol):
     """A loaded target with its static key-value cache, batch 1."""
 
@@ -119,8 +129,41 @@ class TargetModel(Protocol):
         """Where weights and cache live."""
         ...
 
+    @property
+    def plan(self) -> Plan | None:
+        """The compiled forward, on a CPU with a C compiler."""
+        ...
+
+    @property
+    def linear(self) -> str:
+        """Which matrix product the eager forward runs, with its weight format."""
+        ...
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor]:
+        """Keys and values, [L, KV, S, D] each; one storage for the model's lifetime."""
+        ...
+
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward over the step's rows and write their keys and values."""
+        ...
+
+    def forward_static(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        start: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Run a forward whose shapes depend on the width alone, so that it can be captured.
+
+        Everything is on the model's device, `start` too; keys and values are the caches.
+
+        Returns:
+            logits, best and margin as in `StepOutput`, and features, [W, C * H] (C may be 0).
+        """
         ...
 
 

@@ -25,7 +25,7 @@ class KVCache:
         device: torch.device,
         num_kv_heads: int,
     ) -> None:
-        """Allocate `capacity` slots of `num_kv_heads` heads, zeroed: unused slots are masked, and masked NaNs would spread."""
+        """Allocate `capacity` slots of `num_kv_heads` heads, zeroed: a masked NaN would spread."""
         size = (shape.num_layers, num_kv_heads, capacity, shape.head_dim)
         self.keys = torch.zeros(size, dtype=dtype, device=device)
         self.values = torch.zeros(size, dtype=dtype, device=device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.engine.torch import ops
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.ops import Rows
-from verify.base import StepInput, StepOutput, TargetShape
+from verify.base import Plan, StepInput, StepOutput, TargetShape
 from verify.device_timer import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
@@ -76,19 +76,45 @@ class Llama:
         table = ops.rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = (part.to(self.device) for part in table)
         self._timer = DeviceTimer(self.device)
+        self.plan: Plan | None = None
+
+    @property
+    def linear(self) -> str:
+        """Which matrix product runs."""
+        return self.weights.linear
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor]:
+        """Keys and values of the cache."""
+        return self.cache.keys, self.cache.values
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run the rows of a step eagerly; looks at the slots in use and no others."""
         self._timer.start()
-        num_slots = step.start + len(step.tokens)
-        mask, start = step.mask.to(self.device), torch.tensor(step.start, device=self.device)
-        rows = self.rows(
-            step.tokens.to(self.device), step.positions.to(self.device), mask, start, num_slots
-        )
-        logits, features = self.run(rows, self.cache.keys, self.cache.values)
+        tokens, positions, mask = (part.to(self.device) for part in step[:3])
+        start = torch.tensor(step.start, device=self.device)
+        rows = self.rows(tokens, positions, mask, start, step.start + len(tokens))
+        logits, features = self.run(rows, *self.caches)
         best, margin = ops.best_and_margin(logits)
         self._timer.stop()
         return StepOutput(logits, best.cpu(), margin.cpu(), features, self._timer.ms())
+
+    def forward_static(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        start: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Run the rows of a step over the whole cache, in shapes that a capture can replay."""
+        rows = self.rows(tokens, positions, mask, start, self.cache.capacity)
+        logits, features = self.run(rows, keys, values)
+        best, margin = ops.best_and_margin(logits)
+        if features is None:
+            features = logits.new_empty(tokens.shape[0], 0)
+        return logits, best, margin, features
 
     def rows(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
@@ -96,7 +122,7 @@ class Llama:
         """Put a step into the form that layers use; all tensors are on the device."""
         return Rows(
             tokens,
-            start + torch.arange(len(tokens), device=self.device),
+            start + torch.arange(tokens.shape[0], device=self.device),
             self._cos[positions],
             self._sin[positions],
             ops.attention_bias(mask, start, num_slots, self.cache.keys.dtype),
@@ -119,7 +145,7 @@ class Llama:
 
     def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""
-        heads = layer.qkv(x).view(len(x), -1, self.shape.head_dim)
+        heads = layer.qkv(x).view(x.shape[0], -1, self.shape.head_dim)
         query, key, value = heads.split(
             (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1
         )

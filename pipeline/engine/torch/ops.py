@@ -1,4 +1,4 @@
-"""The few tensor operations of a Llama layer, in plain torch: the reference for every faster one."""
+"""The tensor operations of a Llama layer, in plain torch: the reference for every faster one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,71 @@
+"""The torch engine: runs a cell in this process, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drafters.base import Proposes
+from verify.base import BuildsStep
+
+if TYPE_CHECKING:
+    from pipeline.cell import Cell
+    from pipeline.engine.torch.session import TorchSession
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """Settings of the torch engine.
+
+    Attributes:
+        device: `cpu`, `cuda`, or `auto`: a GPU where there is one.
+        threads: CPU threads; 0 measures which number decodes fastest, once per machine and target.
+        native: Use the C kernels on a CPU: `auto` where a compiler is found, `off`, `require`.
+    """
+
+    name: str = "torch"
+    device: str = "auto"
+    threads: int = 0
+    native: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Check names and ranges."""
+        allowed = {
+            "device": ("auto", "cpu", "cuda"),
+            "native": ("auto", "off", "require"),
+        }
+        for setting, values in allowed.items():
+            if getattr(self, setting) not in values:
+                raise ValueError(
+                    f"engine.{setting}={getattr(self, setting)}: one of {', '.join(values)}"
+                )
+        if self.threads < 0:
+            raise ValueError(f"engine.threads={self.threads}: 0 (measure) or more")
+
+    def check(self, cell: Cell) -> None:
+        """Refuse what this engine cannot run."""
+        for setting, part, ability in (
+            ("drafter", cell.drafter, Proposes),
+            ("verify", cell.verify, BuildsStep),
+        ):
+            if not isinstance(part, ability):
+                raise ValueError(
+                    f"{setting}={part.name} cannot run on engine=torch: {type(part).__name__} has"
+                    f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
+                )
+        if cell.parallelism.batch != 1:
+            raise ValueError(
+                f"parallelism.batch={cell.parallelism.batch}: engine=torch answers one request at"
+                " a time; set it to 1 or use engine=sglang"
+            )
+        if cell.parallelism.tp != 1:
+            raise ValueError(
+                f"parallelism.tp={cell.parallelism.tp}: engine=torch runs on one rank; set it to 1"
+            )
+
+    def start(self, cell: Cell) -> TorchSession:
+        """Load target, drafter and verify step."""
+        # Torch takes seconds to load: configs are checked without it.
+        from pipeline.engine.torch.session import TorchSession
+
+        return TorchSession(self, cell)

@@ -1,0 +1,184 @@
+"""A cell at work on the torch engine: its parts loaded, warmed up, ready to answer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from drafters.base import Proposes
+from pipeline.cache import cache_root
+from pipeline.engine.base import Prompt, Response
+from pipeline.engine.torch.decode import Decoder
+from pipeline.engine.torch.kv_cache import KVCache
+from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill
+from pipeline.engine.torch.threads import calibrated_threads
+from pipeline.engine.torch.weights import dense_weights, packed_weights
+from verify.base import BuildsStep, Proof, TargetShape
+from verify.native.build import find_compiler
+from verify.native.build import load as load_native
+from verify.native.plan import Plan
+
+if TYPE_CHECKING:
+    from pipeline.cell import Cell
+    from pipeline.engine.torch.engine import TorchEngine
+
+# Steps timed for each number of threads; the fastest counts, so that a disturbance does not.
+CALIBRATION_STEPS = 12
+
+
+class TorchSession:
+    """Target, drafter and verify step of one cell, in this process.
+
+    Nothing is computed under autograd: parameters are never trained here.
+    """
+
+    def __init__(self, engine: TorchEngine, cell: Cell) -> None:
+        """Open the checkpoint and check that the machine can run the cell.
+
+        Raises:
+            ValueError: The target, the drafter or the machine does not fit.
+        """
+        self._engine, self._cell = engine, cell
+        self._cache_root = cache_root()
+        self._checkpoint = cell.target.checkpoint(self._cache_root)
+        self._device = _device(engine.device)
+        self._packed = self._checkpoint.packed() if self._uses_native() else None
+        self._dtype = self._compute_dtype()
+        self._threads = 1
+
+    def warm_up(self, prompts: list[Prompt]) -> None:
+        """Allocate the cache, build the step, and answer the shortest prompt once, uncounted."""
+        self._build(max(len(prompt.tokens) for prompt in prompts))
+        shortest = min(prompts, key=lambda prompt: len(prompt.tokens))
+        self._decoder.respond(shortest, repetition=-1)
+        self._step.reset_counts()
+
+    def generate(self, prompt: Prompt, repetition: int) -> Response:
+        """Answer one prompt."""
+        with torch.inference_mode():
+            return self._decoder.respond(prompt, repetition)
+
+    def proof(self) -> Proof:
+        """What the verify step counted since warm-up."""
+        return self._step.proof
+
+    def settings(self) -> dict[str, str]:
+        """What was resolved when the cell started."""
+        return {
+            "device": torch.cuda.get_device_name() if self._device.type == "cuda" else "cpu",
+            "dtype": "float32" if self._packed else str(self._dtype).removeprefix("torch."),
+            "threads": str(self._threads),
+            "linear": self._model.linear,
+            "torch": torch.__version__,
+            "target_digest": self._checkpoint.digest,
+            "seed": str(self._cell.sampling.seed),
+        }
+
+    def close(self) -> None:
+        """Free the step and the drafter."""
+        self._step.close()
+        self._proposer.close()
+
+    def _build(self, longest_prompt: int) -> None:
+        """Load the weights and put the parts together."""
+        cell, shape = self._cell, self._checkpoint.shape()
+        width = cell.drafter.num_draft_tokens + 1
+        drafter = cast(Proposes, cell.drafter)
+        layers = drafter.capture_layers(shape.num_layers)
+        # A padded step writes up to a whole width past the last committed token.
+        capacity = longest_prompt + cell.sampling.max_new_tokens + 2 * width
+        cache = KVCache(shape, capacity, self._dtype, self._device, shape.num_kv_heads)
+        self._threads = self._engine.threads or self._calibrate(shape)
+        torch.set_num_threads(self._threads)
+        self._model = self._load(shape, cache, layers)
+        if self._packed:
+            self._model.plan = self._plan(cache, width, layers, self._threads)
+        self._step = cast(BuildsStep, cell.verify).build(self._model, width, self._threads)
+        self._proposer = drafter.start(shape.vocab_size)
+        stops = () if cell.target.is_random else self._checkpoint.tokenizer().stop_ids
+        self._decoder = Decoder(
+            self._prefill(), self._step, self._proposer, cache, cell.sampling, frozenset(stops)
+        )
+
+    def _load(self, shape: TargetShape, cache: KVCache, layers: tuple[int, ...]) -> Llama:
+        """Bind the weights in the form that this device runs."""
+        tensor = self._checkpoint.tensor
+        if self._packed:
+            library = load_native(self._cache_root)
+            weights = packed_weights(shape, tensor, self._packed, library, self._threads)
+        else:
+            weights = dense_weights(shape, tensor, self._dtype, self._device)
+        return Llama(shape, weights, cache, layers)
+
+    def _plan(self, cache: KVCache, width: int, layers: tuple[int, ...], threads: int) -> Plan:
+        """Compile the whole forward for this CPU."""
+        assert self._packed is not None
+        norms = {
+            name: self._checkpoint.tensor(name)
+            for name in self._checkpoint.names
+            if name not in self._packed
+        }
+        return Plan(
+            self._checkpoint.shape(),
+            {**norms, **self._packed},
+            cache.keys,
+            cache.values,
+            threads=threads,
+            max_width=width,
+            capture_layers=layers,
+            library=load_native(self._cache_root),
+        )
+
+    def _prefill(self) -> Prefill:
+        """Return the fastest prefill that there is; all verify backends get the same one."""
+        if self._model.plan is not None:
+            return PlannedPrefill(cast(Plan, self._model.plan))
+        return EagerPrefill(self._model)
+
+    def _calibrate(self, shape: TargetShape) -> int:
+        """Measure which number of threads decodes fastest; without kernels, leave it to torch."""
+        if not self._packed:
+            return torch.get_num_threads()
+        cache = KVCache(shape, 64, self._dtype, self._device, shape.num_kv_heads)
+
+        def decode_seconds(threads: int) -> float:
+            plan, seconds = self._plan(cache, 1, (), threads), []
+            step = (torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+            for start in range(CALIBRATION_STEPS):
+                began = time.perf_counter()
+                plan.run(*step, torch.ones(1, 1, dtype=torch.bool), start)
+                seconds.append(time.perf_counter() - began)
+            return min(seconds)
+
+        return calibrated_threads(decode_seconds, self._checkpoint.digest, self._cache_root)
+
+    def _uses_native(self) -> bool:
+        """Whether the C kernels run: asked for, on a CPU, and there is a compiler."""
+        setting = self._engine.native
+        if self._device.type != "cpu" or setting == "off":
+            return False
+        if find_compiler() is None and setting == "require":
+            raise ValueError("engine.native=require: no C compiler (cc, gcc or clang) was found")
+        return find_compiler() is not None
+
+    def _compute_dtype(self) -> torch.dtype:
+        """Return the type of the cache and of dense weights."""
+        if self._cell.target.dtype != "auto":
+            return cast(torch.dtype, getattr(torch, self._cell.target.dtype))
+        return torch.bfloat16 if self._device.type == "cuda" else torch.float32
+
+
+def _device(setting: str) -> torch.device:
+    """Return the device to run on.
+
+    Raises:
+        ValueError: A GPU is asked for and there is none.
+    """
+    if setting == "cuda" and not torch.cuda.is_available():
+        raise ValueError("engine.device=cuda: torch sees no GPU; use engine.device=cpu or auto")
+    if setting == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(setting)

@@ -1,0 +1,117 @@
+"""Captured steps on a CPU: one call of compiled code, or a frozen trace where none can be built."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from verify.base import Plan, Proof, StepInput, StepOutput, TargetModel
+from verify.padding import pad, unpad
+
+Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
+
+
+class _CapturedStep:
+    """Pads a step to its fixed width, replays the capture, and counts."""
+
+    def __init__(
+        self, replay: Replay, width: int, capture: str, linear: str, attention: str
+    ) -> None:
+        self._replay, self._width = replay, width
+        self._names = (capture, linear, attention)
+        self._num_steps = 0
+
+    def __call__(self, step: StepInput) -> StepOutput:
+        """Replay the capture over the step's rows, padded."""
+        self._num_steps += 1
+        began = time.perf_counter()
+        logits, best, margin, features = self._replay(pad(step, self._width))
+        ms = (time.perf_counter() - began) * 1e3
+        return unpad(StepOutput(logits, best, margin, features, ms), len(step.tokens))
+
+    @property
+    def proof(self) -> Proof:
+        """Every step was a replay: there is no other way through this class."""
+        capture, linear, attention = self._names
+        return Proof(
+            capture=capture,
+            num_verify_steps=self._num_steps,
+            num_captured_steps=self._num_steps,
+            linear=linear,
+            attention=attention,
+        )
+
+    def reset_counts(self) -> None:
+        """Start counting at zero."""
+        self._num_steps = 0
+
+    def close(self) -> None:
+        """Hold nothing beyond memory."""
+
+
+class PlannedStep(_CapturedStep):
+    """The whole step in one call of compiled code."""
+
+    def __init__(self, plan: Plan, linear: str, width: int) -> None:
+        """Bind the plan, which shares the model's cache."""
+        super().__init__(
+            lambda step: plan.run(*step),
+            width,
+            "native_plan",
+            linear,
+            "native, over the slots in use",
+        )
+
+
+class TracedStep(_CapturedStep):
+    """The static forward as a frozen TorchScript trace: no Python, but torch's dispatcher."""
+
+    def __init__(self, model: TargetModel, width: int) -> None:
+        """Trace the forward at `width` rows."""
+        caches = model.caches
+        example = (
+            torch.zeros(width, dtype=torch.int64),
+            torch.arange(width),
+            torch.ones(width, width, dtype=torch.bool).tril(),
+            torch.tensor(0),
+        )
+        # Deprecated in favour of compilers; this step exists for machines that have none.
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning
+            )
+            traced = torch.jit.trace(_Static(model).eval(), (*example, *caches), check_trace=False)
+            frozen = torch.jit.freeze(traced)
+
+        def replay(step: StepInput) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+            with torch.inference_mode():
+                out: tuple[Tensor, Tensor, Tensor, Tensor] = frozen(
+                    *step[:3], torch.tensor(step.start), *caches
+                )
+            return out
+
+        attention = "torch scaled_dot_product_attention over the whole cache"
+        super().__init__(replay, width, "jit_trace", model.linear, attention)
+
+
+class _Static(nn.Module):
+    """The static forward as a module, which is what a trace is made of."""
+
+    def __init__(self, model: TargetModel) -> None:
+        super().__init__()
+        self._forward = model.forward_static
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        start: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self._forward(tokens, positions, mask, start, keys, values)

@@ -1,0 +1,63 @@
+"""Verify as a prefill-style forward: eager, of variable length, launched operation by operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verify.base import Proof, StepInput, StepOutput, TargetModel
+
+if TYPE_CHECKING:
+    from verify.base import VerifyStep
+
+
+@dataclass(frozen=True)
+class Extend:
+    """Settings of the eager backend."""
+
+    name: str = "extend"
+
+    def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
+        """Return the eager step; it takes any width."""
+        return EagerStep(model)
+
+    def contradiction(self, proof: Proof) -> str | None:
+        """Say so if any step was replayed from a capture."""
+        if proof.num_captured_steps:
+            return (
+                f"{proof.num_captured_steps} of {proof.num_verify_steps} verify steps were replayed"
+                f" from a capture ({proof.capture}); an extend cell runs none"
+            )
+        return None
+
+
+class EagerStep:
+    """Counts eager forwards of a model."""
+
+    def __init__(self, model: TargetModel) -> None:
+        """Bind the model."""
+        self._model = model
+        self._num_steps = 0
+
+    def __call__(self, step: StepInput) -> StepOutput:
+        """Run exactly the rows that there are."""
+        self._num_steps += 1
+        return self._model.forward(step)
+
+    @property
+    def proof(self) -> Proof:
+        """No step was captured."""
+        return Proof(
+            capture="none",
+            num_verify_steps=self._num_steps,
+            num_captured_steps=0,
+            linear=self._model.linear,
+            attention="torch scaled_dot_product_attention over the slots in use",
+        )
+
+    def reset_counts(self) -> None:
+        """Start counting at zero."""
+        self._num_steps = 0
+
+    def close(self) -> None:
+        """Hold nothing."""
