@@ -55,8 +55,8 @@ class Losslessness:
     """How a cell's greedy output compares with its reference's.
 
     Attributes:
-        reference: Label of the plain-decode cell; the cell's own where there was none, so that
-            only its repetitions were compared with each other.
+        reference: Whose output it must be: a plain-decode cell's label, or the cell's own first
+            repetition where there is no other.
         tolerance: Margin below which a divergence is explained, in logit units.
         num_compared: Pairs of responses compared.
         explained: Divergences at a margin below the tolerance.
@@ -92,25 +92,24 @@ def tolerance(record: CellRecord) -> float:
 
 
 def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:
-    """Compare a greedy cell's output with plain decode's, and its repetitions with each other.
+    """Compare every response of a greedy cell with the first repetition of plain decode.
 
     Args:
         record: A greedy cell with at least one repetition.
-        reference: The plain-decode cell of the same comparison, or None if there is none.
+        reference: The plain-decode cell of the same comparison. With None the cell's own first
+            repetition stands for it.
     """
-    first = record.repetitions[0]
-    pairs = [(first, rep, i) for i, rep in enumerate(record.repetitions) if i > 0]
-    if reference is not None:
-        pairs.insert(0, (reference.repetitions[0], first, 0))
-    found = [d for expected, got, i in pairs for d in _divergences(expected, got, i)]
+    expected = (reference or record).repetitions[0]
+    tested = list(enumerate(record.repetitions))[0 if reference else 1 :]
+    found = [d for i, got in tested for d in _divergences(expected, got, i)]
     limit = max(tolerance(r) for r in (record, reference) if r is not None)
-    blind = not any(r.margins for expected, _, _ in pairs for r in expected)
+    blind = not any(response.margins for response in expected)
     explained = [d for d in found if d.margin is not None and d.margin < limit]
     rest = [d for d in found if d not in explained]
     return Losslessness(
-        reference=(reference or record).label,
+        reference=reference.label if reference else "its first repetition",
         tolerance=limit,
-        num_compared=sum(len(got) for _, got, _ in pairs),
+        num_compared=sum(len(got) for _, got in tested),
         explained=tuple(explained),
         unproven=tuple(rest if blind else ()),
         faults=tuple(() if blind else rest),

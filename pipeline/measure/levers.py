@@ -58,6 +58,14 @@ class Levers:
         return self.needed_step_ms / (self.step_ms - self.verify_ms + self.decode_ms)
 
     @property
+    def limit_of_overhead(self) -> float:
+        """Most that less draft and host time can give: the speed-up if they were nothing.
+
+        `accept_length / break_even_floor`
+        """
+        return self.accept_length / self.break_even_floor
+
+    @property
     def limit_of_drafter(self) -> float:
         """Most that a better drafter can give: the speed-up if every draft token were accepted.
 

@@ -67,6 +67,7 @@ def _versus(versus: Versus) -> dict[str, float]:
         "break_even_floor": versus.levers.break_even_floor,
         "needed_step_ms": versus.levers.needed_step_ms,
         "limit_of_verify": versus.levers.limit_of_verify,
+        "limit_of_overhead": versus.levers.limit_of_overhead,
         "limit_of_drafter": versus.levers.limit_of_drafter,
     }
 

@@ -1,0 +1,206 @@
+"""The verdict: three lines of words and numbers, and which lever closes the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pipeline.judge import Comparison
+from pipeline.measure import Figures, Levers, Versus
+from pipeline.record import Status
+from pipeline.report.text import number, percent, surplus, times, with_interval
+
+
+class Contender(NamedTuple):
+    """The fastest speculative cell of one workload class."""
+
+    category: str
+    name: str
+    versus: Versus
+
+    @property
+    def gains(self) -> bool:
+        """Whether the whole interval lies above 1."""
+        return self.versus.speed_up.low > 1
+
+    @property
+    def loses(self) -> bool:
+        """Whether the whole interval lies below 1."""
+        return self.versus.speed_up.high < 1
+
+
+def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
+    """Return three lines: where speculation pays, where it does not and by how much, what next.
+
+    Args:
+        comparison: The judged cells.
+        names: Each cell's name by its id.
+    """
+    if not comparison.measurements:
+        return _nothing(comparison, names)
+    if comparison.best is None or comparison.best.cell_id not in comparison.measurements:
+        return _no_baseline(comparison, names)
+    plain = comparison.measurements[comparison.best.cell_id].overall
+    best = (
+        f"the best baseline ({names[comparison.best.cell_id]}, {number(plain.tok_s.value)} tok/s)"
+    )
+    contenders = _contenders(comparison, names)
+    if not contenders:
+        return _plain_only(comparison, names, plain)
+    return [_gains(contenders, best), _gaps(contenders), _next(contenders)]
+
+
+def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:
+    """Return each class's fastest speculative cell, in the workload's order."""
+    best: dict[str, Contender] = {}
+    for cell_id, measurement in comparison.measurements.items():
+        for category, figures in measurement.classes.items():
+            if measurement.is_baseline or figures.versus is None:
+                continue
+            found = Contender(category, names[cell_id], figures.versus)
+            other = best.get(category)
+            if other is None or found.versus.speed_up.value > other.versus.speed_up.value:
+                best[category] = found
+    return list(best.values())
+
+
+def _gains(contenders: list[Contender], best: str) -> str:
+    """Say where speculation pays."""
+    gains = sorted((c for c in contenders if c.gains), key=lambda c: -c.versus.speed_up.value)
+    if not gains:
+        top = max(contenders, key=lambda c: c.versus.speed_up.value)
+        return (
+            f"**On no class is a drafter shown to beat {best}**; the closest is {top.name} on"
+            f" {top.category}, {times(top.versus.speed_up)}."
+        )
+    first, *others = gains
+    text = f"**On {first.category}, {first.name} is {times(first.versus.speed_up)} {best}.**"
+    for other in others:
+        who = "it is" if other.name == first.name else f"{other.name} is"
+        text += f" On {other.category} {who} {times(other.versus.speed_up)}."
+    return text
+
+
+def _gaps(contenders: list[Contender]) -> str:
+    """Say where it does not pay, and how far accept length is from break-even."""
+    short = sorted((c for c in contenders if not c.gains), key=lambda c: c.versus.speed_up.value)
+    if not short:
+        return "Every class gains: accept length is above break-even on all of them."
+    return " ".join(_gap(c) for c in short)
+
+
+def _gap(contender: Contender) -> str:
+    """Say one class's shortfall."""
+    levers = contender.versus.levers
+    above = surplus(levers)
+    short = f"{-above:.2f} short" if above < 0 else f"{above:.2f} above"
+    shown = "" if contender.loses else ", not shown to differ from 1"
+    return (
+        f"On {contender.category} the best is {contender.name},"
+        f" {times(contender.versus.speed_up)}{shown}: accept length {levers.accept_length:.2f}"
+        f" against a break-even of {levers.break_even:.2f}: {short}."
+    )
+
+
+def _next(contenders: list[Contender]) -> str:
+    """Say what to invest in, for the class that is furthest from break-even."""
+    worst = min(contenders, key=lambda c: c.versus.speed_up.value)
+    levers = worst.versus.levers
+    limits = (
+        f"a verify step as cheap as plain decode would give {number(levers.limit_of_verify)}x,"
+        f" drafting and host work for nothing {number(levers.limit_of_overhead)}x, a drafter that"
+        f" is always right {number(levers.limit_of_drafter)}x"
+    )
+    if levers.accept_length >= levers.break_even:
+        return f"**Next:** no class is below break-even. At most, on {worst.category}, {limits}."
+    cut = 1 - levers.needed_step_ms / levers.step_ms
+    rise = levers.break_even / levers.accept_length - 1
+    return (
+        f"**Next, on {worst.category}:** to break even, cut the step from"
+        f" {number(levers.step_ms)} to {number(levers.needed_step_ms)} ms (−{percent(cut)}) at this"
+        f" accept length, or raise accept length from {levers.accept_length:.2f} to"
+        f" {levers.break_even:.2f} (+{percent(rise)}) at this step cost. {advice(levers)}"
+        f" At most, {limits}."
+    )
+
+
+def advice(levers: Levers) -> str:
+    """Say which levers can close the gap of a cell below break-even, and which is nearest.
+
+    Nearest is the one that needs the smallest part of its whole range: verify from today's cost
+    down to that of a plain forward, draft and host time down to nothing, accept length up to the
+    step's width. That is no price: what a part costs is for the reader to know.
+    """
+    cut = levers.step_ms - levers.needed_step_ms
+    rise = levers.break_even - levers.accept_length
+    levers_by_name = {
+        "a cheaper verify step": (
+            cut,
+            levers.verify_ms - levers.decode_ms,
+            "of what verify costs beyond a plain decode step must go",
+        ),
+        "less draft and host time": (cut, levers.step_ms - levers.verify_ms, "of it must go"),
+        "a better drafter": (
+            rise,
+            levers.width - levers.accept_length,
+            "of the draft tokens that are lost now must be accepted",
+        ),
+    }
+    parts = {
+        name: (need / whole, what)
+        for name, (need, whole, what) in levers_by_name.items()
+        if need <= whole
+    }
+    if not parts:
+        return "No lever can close it alone: decode plainly here, or combine them."
+    nearest = min(parts, key=lambda name: parts[name][0])
+    share, what = parts[nearest]
+    if len(parts) == 1:
+        return f"Only {nearest} can close it alone: {percent(share)} {what}."
+    others = " or ".join(name for name in parts if name != nearest)
+    return f"Nearest is {nearest}: {percent(share)} {what}; {others} can close it too."
+
+
+def _plain_only(comparison: Comparison, names: Mapping[str, str], plain: Figures) -> list[str]:
+    """Say what plain decoding does when no drafter gave a result."""
+    best = comparison.best
+    others = [
+        f"{names[key]} is {times(m.overall.versus.speed_up)}"
+        for key, m in comparison.measurements.items()
+        if m.overall.versus and best and key != best.cell_id
+    ]
+    return [
+        f"**Plain decode only:** the fastest is {names[best.cell_id] if best else '?'} with"
+        f" {with_interval(plain.tok_s)} tok/s; no cell with a drafter gave a result.",
+        f"Beside it, {'; '.join(others)}." if others else "It is the only cell with a result.",
+        "**Next:** add a drafter; it pays once its accept length exceeds its step time over"
+        f" {number(1000 / plain.tok_s.value)} ms, which is what a token costs now.",
+    ]
+
+
+def _no_baseline(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
+    """Say what was measured when there is nothing to compare with."""
+    cell_id, fastest = max(
+        comparison.measurements.items(), key=lambda item: item[1].overall.tok_s.value
+    )
+    figures = fastest.overall
+    return [
+        "**There is no baseline:** no cell with drafter `none` gave a result, so no speed-up and no"
+        " break-even can be stated.",
+        f"The fastest cell is {names[cell_id]} with {with_interval(figures.tok_s)} tok/s at accept"
+        f" length {with_interval(figures.accept_length)}.",
+        "**Next:** run the same grid with drafter=none as well.",
+    ]
+
+
+def _nothing(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
+    """Say why no cell gave a result."""
+    ends = [r.status.value for r in comparison.records]
+    counts = ", ".join(f"{ends.count(s)} {s.value}" for s in Status if s.value in ends)
+    first = comparison.records[0]
+    reason = first.reason or "no reason was recorded"
+    return [
+        f"**No cell gave a result:** {counts}.",
+        f"The first, {names[first.cell_id]}, is {first.status.value}: {reason}.",
+        "**Next:** the reasons are listed below; nothing can be concluded about speed.",
+    ]
