@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pipeline.judge import Comparison
 from pipeline.measure import Figures, Measurement
-from pipeline.report.text import number, percent, surplus, table, times, with_interval
+from pipeline.wording import number, percent, surplus, table, times, with_interval
 
 SPEED = (
     "cell",

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pipeline.judge import Comparison, compare
 from pipeline.record import CellRecord
 from pipeline.report.tables import categories
-from pipeline.report.text import cell_names, comparison_names, number
 from pipeline.report.verdict import verdict
+from pipeline.wording import cell_names, comparison_names, number
 
 
 def terminal_table(records: Sequence[CellRecord]) -> str:

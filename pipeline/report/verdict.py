@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipeline.judge import Comparison
-from pipeline.measure import Figures, Levers, Versus
-from pipeline.record import Status
-from pipeline.report.text import number, percent, surplus, times, with_interval
+from pipeline.measure import Versus
+from pipeline.report.advice import advice
+from pipeline.report.incomplete import no_baseline, nothing, plain_only
+from pipeline.wording import number, percent, surplus, times
 
 
 class Contender(NamedTuple):
@@ -37,16 +38,16 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
         names: Each cell's name by its id.
     """
     if not comparison.measurements:
-        return _nothing(comparison, names)
+        return nothing(comparison, names)
     if comparison.best is None or comparison.best.cell_id not in comparison.measurements:
-        return _no_baseline(comparison, names)
+        return no_baseline(comparison, names)
     plain = comparison.measurements[comparison.best.cell_id].overall
     best = (
         f"the best baseline ({names[comparison.best.cell_id]}, {number(plain.tok_s.value)} tok/s)"
     )
     contenders = _contenders(comparison, names)
     if not contenders:
-        return _plain_only(comparison, names, plain)
+        return plain_only(comparison, names, plain)
     return [_gains(contenders, best), _gaps(contenders), _next(contenders)]
 
 
@@ -122,85 +123,3 @@ def _next(contenders: list[Contender]) -> str:
         f" {levers.break_even:.2f} (+{percent(rise)}) at this step cost. {advice(levers)}"
         f" At most, {limits}."
     )
-
-
-def advice(levers: Levers) -> str:
-    """Say which levers can close the gap of a cell below break-even, and which is nearest.
-
-    Nearest is the one that needs the smallest part of its whole range: verify from today's cost
-    down to that of a plain forward, draft and host time down to nothing, accept length up to the
-    step's width. That is no price: what a part costs is for the reader to know.
-    """
-    cut = levers.step_ms - levers.needed_step_ms
-    rise = levers.break_even - levers.accept_length
-    levers_by_name = {
-        "a cheaper verify step": (
-            cut,
-            levers.verify_ms - levers.decode_ms,
-            "of what verify costs beyond a plain decode step must go",
-        ),
-        "less draft and host time": (cut, levers.step_ms - levers.verify_ms, "of it must go"),
-        "a better drafter": (
-            rise,
-            levers.width - levers.accept_length,
-            "of the draft tokens that are lost now must be accepted",
-        ),
-    }
-    parts = {
-        name: (need / whole, what)
-        for name, (need, whole, what) in levers_by_name.items()
-        if need <= whole
-    }
-    if not parts:
-        return "No lever can close it alone: decode plainly here, or combine them."
-    nearest = min(parts, key=lambda name: parts[name][0])
-    share, what = parts[nearest]
-    if len(parts) == 1:
-        return f"Only {nearest} can close it alone: {percent(share)} {what}."
-    others = " or ".join(name for name in parts if name != nearest)
-    return f"Nearest is {nearest}: {percent(share)} {what}; {others} can close it too."
-
-
-def _plain_only(comparison: Comparison, names: Mapping[str, str], plain: Figures) -> list[str]:
-    """Say what plain decoding does when no drafter gave a result."""
-    best = comparison.best
-    others = [
-        f"{names[key]} is {times(m.overall.versus.speed_up)}"
-        for key, m in comparison.measurements.items()
-        if m.overall.versus and best and key != best.cell_id
-    ]
-    return [
-        f"**Plain decode only:** the fastest is {names[best.cell_id] if best else '?'} with"
-        f" {with_interval(plain.tok_s)} tok/s; no cell with a drafter gave a result.",
-        f"Beside it, {'; '.join(others)}." if others else "It is the only cell with a result.",
-        "**Next:** add a drafter; it pays once its accept length exceeds its step time over"
-        f" {number(1000 / plain.tok_s.value)} ms, which is what a token costs now.",
-    ]
-
-
-def _no_baseline(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
-    """Say what was measured when there is nothing to compare with."""
-    cell_id, fastest = max(
-        comparison.measurements.items(), key=lambda item: item[1].overall.tok_s.value
-    )
-    figures = fastest.overall
-    return [
-        "**There is no baseline:** no cell with drafter `none` gave a result, so no speed-up and no"
-        " break-even can be stated.",
-        f"The fastest cell is {names[cell_id]} with {with_interval(figures.tok_s)} tok/s at accept"
-        f" length {with_interval(figures.accept_length)}.",
-        "**Next:** run the same grid with drafter=none as well.",
-    ]
-
-
-def _nothing(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
-    """Say why no cell gave a result."""
-    ends = [r.status.value for r in comparison.records]
-    counts = ", ".join(f"{ends.count(s)} {s.value}" for s in Status if s.value in ends)
-    first = comparison.records[0]
-    reason = first.reason or "no reason was recorded"
-    return [
-        f"**No cell gave a result:** {counts}.",
-        f"The first, {names[first.cell_id]}, is {first.status.value}: {reason}.",
-        "**Next:** the reasons are listed below; nothing can be concluded about speed.",
-    ]

@@ -8,9 +8,9 @@ from pathlib import Path
 from pipeline.judge import Comparison, compare
 from pipeline.plots import draw
 from pipeline.record import CellRecord, write_atomically
-from pipeline.report import notes, tables
-from pipeline.report.text import cell_names, comparison_names
+from pipeline.report import notes, origin, tables
 from pipeline.report.verdict import verdict
+from pipeline.wording import cell_names, comparison_names
 
 
 def write_report(
@@ -36,8 +36,8 @@ def write_report(
         blocks += [f"# {title}", *_sections(comparison, folder, prefix)]
     judged = [r for c in comparisons for r in c.records]
     names = {k: v for c in comparisons for k, v in cell_names(c.records).items()}
-    blocks += [*notes.ends(judged, names), *notes.ran(judged, names)]
-    blocks += notes.origin(judged, names, provenance)
+    blocks += [*notes.ends(judged, names), *origin.ran(judged, names)]
+    blocks += origin.origin(judged, names, provenance)
     path = folder / "report.md"
     write_atomically(path, "\n\n".join(blocks) + "\n")
     return path

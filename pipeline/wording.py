@@ -50,6 +50,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> 
     )
 
 
+def code(text: str) -> str:
+    """Fence text that is shown as it is."""
+    return f"```\n{text}\n```"
+
+
 def cell_names(records: Sequence[CellRecord]) -> dict[str, str]:
     """Return a name for each cell id: its label, and the settings that tell equal labels apart."""
     names = {}

@@ -1,0 +1,53 @@
+"""The report's four plots: readable in grey, labelled where the marks are, a laptop wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.judge import Comparison
+from pipeline.plots.accept_rate import accept_rate
+from pipeline.plots.break_even import break_even
+from pipeline.plots.panels import Cells
+from pipeline.plots.speed import speed
+from pipeline.plots.step import step
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(
+    comparison: Comparison, names: Mapping[str, str], folder: Path, prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Write the plots that the cells allow, and yield each one's file name and caption.
+
+    Args:
+        comparison: The judged cells; without any measurement nothing is drawn.
+        names: Each cell's name by its id.
+        folder: Where the files go; made if it is missing.
+        prefix: Before each file's name, to tell comparisons apart.
+    """
+    cells = [(names[key], m) for key, m in comparison.measurements.items()]
+    drafted = [(name, m) for name, m in cells if not m.is_baseline]
+    plots: list[tuple[str, str, Cells, Callable[[Cells], Figure]]] = [
+        ("speed", "Decode tok/s beside the best baseline, by class", cells, speed),
+        ("break_even", "Accept length beside break-even, by class", _versus(drafted), break_even),
+        ("step", "Where a step's time goes", cells, step),
+        ("accept_rate", "Accept rate by draft position", _distinct(drafted), accept_rate),
+    ]
+    for name, caption, shown, plot in plots:
+        if shown:
+            folder.mkdir(parents=True, exist_ok=True)
+            plot(shown).savefig(folder / f"{prefix}{name}.png", dpi=110)
+            yield f"{prefix}{name}.png", caption
+
+
+def _versus(cells: Cells) -> Cells:
+    """Return the cells that have a baseline to compare with."""
+    return [(name, m) for name, m in cells if m.overall.versus]
+
+
+def _distinct(cells: Cells) -> Cells:
+    """Return one cell of those that accepted alike, as a drafter does on lossless backends."""
+    return list({m.overall.histogram: (name, m) for name, m in reversed(cells)}.values())[::-1]

@@ -1,0 +1,44 @@
+"""Accept rate by draft position, one line per workload class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pipeline.plots.panels import DARK, FAINT, INK, MIDDLE, SMALL, TITLE, Cells, grid, label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+LINES, MARKERS = (DARK, MIDDLE, INK, FAINT), "osD^vP"
+
+
+def accept_rate(cells: Cells) -> Figure:
+    """Draw the accept rate by draft position, one panel per drafter, one line per class."""
+    figure, panels = grid(len(cells), 2.6)
+    for (name, measurement), axes in zip(cells, panels, strict=True):
+        last = measurement.width - 1
+        rates = {c: f.accept_rate for c, f in measurement.classes.items()}
+        for index, shares in enumerate(rates.values()):
+            color, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
+            axes.plot(range(1, last + 1), shares, color=color, marker=marker)
+        ends = {c: (shares[-1] if shares[-1] == shares[-1] else 0.0) for c, shares in rates.items()}
+        for category, height in _apart(ends, 0.085).items():
+            label(axes, category, last, height, 8)
+        axes.set_title(name, loc="left", fontsize=TITLE)
+        axes.set_xticks(range(1, last + 1))
+        axes.set_xlim(0.8, last + 0.25 * max(last, 2))
+        axes.set_ylim(0, 1)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("draft position: share accepted of the steps that reached it", fontsize=SMALL)
+    return figure
+
+
+def _apart(heights: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Return label heights that keep their order and stand at least `gap` apart."""
+    placed = dict(sorted(heights.items(), key=lambda item: item[1]))
+    for below, above in pairwise(list(placed)):
+        placed[above] = max(placed[above], placed[below] + gap)
+    return placed
