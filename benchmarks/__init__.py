@@ -1,0 +1,1 @@
+"""Speed of our own code against peers and floors, paired in one run."""
