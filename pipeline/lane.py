@@ -1,0 +1,111 @@
+"""One cell on its way through a sweep: its worker, and its record as far as it is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.build import Planned
+from pipeline.record import CellRecord, save_record, save_repetition
+from pipeline.run import Repetition
+from verify.base import Proof
+
+LOG_LINES = 30
+
+
+class WorkerFailed(Exception):
+    """A worker raised, died or hung; the text is the reason, one line."""
+
+
+class Worker(Protocol):
+    """A process that holds one cell."""
+
+    def begin(self, phase: str, *arguments: Any) -> None:
+        """Begin a phase without waiting for it."""
+        ...
+
+    def result(self, timeout_s: float) -> Any:
+        """Wait for the phase's result.
+
+        Raises:
+            WorkerFailed: It raised, died, or did not finish in time.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the process and all that it started, whatever it is doing."""
+        ...
+
+
+@dataclass
+class Lane:
+    """One cell on its way through the sweep.
+
+    Attributes:
+        folder: The cell's folder on disk.
+        record: What is known so far; on disk at every moment.
+        earlier: Proof of the repetitions that an interrupted process had recorded.
+        worker: The live process, if any.
+    """
+
+    plan: Planned
+    folder: Path
+    record: CellRecord
+    earlier: Proof | None = None
+    worker: Worker | None = None
+
+    @property
+    def log(self) -> Path:
+        """File with all that the cell's processes print."""
+        return self.folder / "worker.log"
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Add to the time that a phase took."""
+        spent = self.record.seconds
+        self.record = replace(self.record, seconds=spent | {phase: spent.get(phase, 0.0) + seconds})
+
+    def call(self, phase: str, timeout_s: float, *arguments: Any) -> tuple[Any, float]:
+        """Run one phase; return its result and the seconds that the driver waited."""
+        begun = time.perf_counter()
+        if self.worker is None:
+            raise WorkerFailed(f"no worker for {phase}")
+        self.worker.begin(phase, *arguments)
+        return self.worker.result(timeout_s), time.perf_counter() - begun
+
+    def keep(self, repetition: Repetition) -> None:
+        """Store a repetition. The proof goes first: it may cover more than is kept, never less."""
+        number = len(self.record.repetitions)
+        proof = merge(self.earlier, repetition.proof)
+        self.record = replace(self.record, proof=proof)
+        save_record(self.record, self.folder)
+        save_repetition(repetition.responses, number, self.folder)
+        kept = (*self.record.repetitions, repetition.responses)
+        self.record = replace(self.record, repetitions=kept)
+
+
+def merge(earlier: Proof | None, now: Proof) -> Proof:
+    """Return one proof for the repetitions of two processes of the same cell.
+
+    Raises:
+        WorkerFailed: The two ran differently, so that their times are not of one cell.
+    """
+    if earlier is None:
+        return now
+    steps = earlier.num_verify_steps + now.num_verify_steps
+    captured = earlier.num_captured_steps + now.num_captured_steps
+    both = replace(now, num_verify_steps=steps, num_captured_steps=captured)
+    if replace(earlier, num_verify_steps=steps, num_captured_steps=captured) != both:
+        raise WorkerFailed(
+            f"the engine ran differently before the interruption ({earlier} then, {now} now);"
+            " resume again to measure the cell from the start"
+        )
+    return both
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log, or "" if there is none."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])

@@ -1,0 +1,187 @@
+"""Worker processes on Ray: a fresh one per cell, never restarted, killed with all that it started.
+
+The only module that imports Ray. What is measured when is decided in `pipeline.turns`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from pipeline.lane import WorkerFailed
+from pipeline.reaper import CELL_MARK, SWEEP_MARK, kill_marked
+from pipeline.run import CellRun
+from pipeline.turns import check_positive
+
+LOCAL = "local"
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small
+SPAWN_TIMEOUT_S = 60.0
+DEATH_TIMEOUT_S = 10.0
+QUIET = {
+    "OMP_WAIT_POLICY": "passive",  # waiting threads sleep: cells share the cores while idle
+    "GOMP_SPINCOUNT": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+INHERITED = ("SPECROI_CACHE", SWEEP_MARK, "HF_HUB_OFFLINE", "HF_HOME")  # a cluster has not these
+
+
+@dataclass(frozen=True)
+class RayLauncher:
+    """Where cells run and how long they may take.
+
+    Attributes:
+        address: `local` starts Ray on this machine for the sweep; `auto` or `host:port` joins a
+            cluster that runs.
+        resident: Most cells that are loaded at once and measured in turns.
+        cpus_per_cell: CPUs that Ray reserves for a cell. 0 lets cells of one machine wait for
+            their turn loaded; turns keep them apart.
+        gpus_per_cell: GPUs that Ray reserves for a cell; 0 is what the engine asks for.
+        start_timeout_s: Longest start of an engine, and longest warm-up.
+        repetition_timeout_s: Longest repetition.
+        on_busy: `wait` or `refuse` when another sweep runs on this machine.
+    """
+
+    address: str = LOCAL
+    resident: int = 8
+    cpus_per_cell: float = 0
+    gpus_per_cell: int = 0
+    start_timeout_s: float = 1800
+    repetition_timeout_s: float = 1800
+    on_busy: str = "refuse"
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("resident", "start_timeout_s", "repetition_timeout_s"):
+            check_positive(f"launcher.{name}", getattr(self, name))
+        for name in ("cpus_per_cell", "gpus_per_cell"):
+            if getattr(self, name) != 0:
+                check_positive(f"launcher.{name}", getattr(self, name))
+        if self.on_busy not in ("wait", "refuse"):
+            raise ValueError(f"launcher.on_busy={self.on_busy}: must be wait or refuse")
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[int]:
+        """Run Ray, or join it, for the time of a sweep; gives the number of GPUs there.
+
+        Raises:
+            ValueError: There is no cluster at the address.
+        """
+        where: dict[str, Any] = {"address": self.address}
+        if self.address == LOCAL:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            where |= {
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_node_ip_address": "127.0.0.1",  # nothing listens beyond this machine
+            }
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        try:
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RayError) as error:
+            raise ValueError(
+                f"launcher.address={self.address}: no Ray cluster there ({_line(error)}); start one"
+                " with `ray start --head`, or use launcher.address=local"
+            ) from None
+        try:
+            yield int(ray.cluster_resources().get("GPU", 0))
+        finally:
+            ray.shutdown()
+
+    def spawn(self, mark: str, gpus: int, log: Path) -> RayWorker:
+        """Start a fresh worker process.
+
+        Args:
+            mark: Unique text that the worker's own children inherit.
+            gpus: What the engine asks for; `gpus_per_cell` goes before it.
+            log: File for the worker's output.
+
+        Raises:
+            WorkerFailed: No process came up.
+        """
+        threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+        inherited = {k: v for k in INHERITED if (v := os.environ.get(k))}
+        environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark} | inherited
+        actor = ray.remote(CellRun).options(
+            num_cpus=self.cpus_per_cell, num_gpus=self.gpus_per_cell or gpus, max_restarts=0
+        )
+        worker = RayWorker(actor.remote(environment, log), mark, self.address == LOCAL)
+        worker.begin("pid")
+        worker.pid = worker.result(SPAWN_TIMEOUT_S)
+        return worker
+
+
+class RayWorker:
+    """A cell's process, seen from the driver.
+
+    Attributes:
+        pid: The process's id, once it has answered; -1 before.
+    """
+
+    def __init__(self, actor: Any, mark: str, is_local: bool) -> None:
+        """Remember the actor; its process is still on its way."""
+        self.pid = -1
+        self._actor = actor
+        self._mark = mark
+        self._is_local = is_local
+        self._phase = ""
+        self._pending: Any = None
+
+    def begin(self, phase: str, *arguments: Any) -> None:
+        """Begin a phase of `CellRun` without waiting for it."""
+        self._phase = phase
+        self._pending = getattr(self._actor, phase).remote(*arguments)
+
+    def result(self, timeout_s: float) -> Any:
+        """Wait for the phase's result.
+
+        Raises:
+            WorkerFailed: It raised, its process died, or it did not finish in time.
+        """
+        try:
+            return ray.get(self._pending, timeout=timeout_s)
+        except GetTimeoutError:
+            raise WorkerFailed(f"{self._phase} did not finish within {timeout_s:g} s") from None
+        except RayTaskError as error:
+            raise WorkerFailed(f"{self._phase} raised {_line(error.cause)}") from None
+        except RayActorError as error:
+            raise WorkerFailed(
+                f"the worker process {self.pid} died in {self._phase}: {_line(error)}"
+            ) from None
+
+    def kill(self) -> None:
+        """End the process and everything that it started."""
+        family = self._family() if self._is_local else []
+        ray.kill(self._actor, no_restart=True)
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(family, timeout=DEATH_TIMEOUT_S)
+        if self._is_local:
+            kill_marked(f"{CELL_MARK}={self._mark}")  # orphans, in whatever process group
+
+    def _family(self) -> list[psutil.Process]:
+        """The process and its descendants, as far as they are alive."""
+        try:
+            worker = psutil.Process(self.pid)
+            return [worker, *worker.children(recursive=True)]
+        except (psutil.NoSuchProcess, ValueError):
+            return []
+
+
+def _line(error: BaseException | None) -> str:
+    """Return an error as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,55 @@
+"""One sweep at a time on a machine: two would spoil each other's timing or share a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def lock_path() -> Path:
+    """Return the machine's lock file."""
+    return Path(tempfile.gettempdir()) / "specroi.lock"
+
+
+@contextlib.contextmanager
+def machine_lock(holder: str, on_busy: str, say: Callable[[str], None]) -> Iterator[int]:
+    """Hold the machine for one sweep; gives the lock's file descriptor.
+
+    The kernel frees the lock when the last process that has the descriptor is gone, so that no
+    stale lock can remain after a kill.
+
+    Args:
+        holder: What the file says of the holder, for the one who finds it busy.
+        on_busy: `wait` or `refuse`.
+        say: Takes the line that says what is waited for.
+
+    Raises:
+        ValueError: Another sweep runs and `on_busy` is `refuse`.
+    """
+    descriptor = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        _acquire(descriptor, on_busy, say)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()}, {holder}".encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, on_busy: str, say: Callable[[str], None]) -> None:
+    """Lock the file, at once or when its holder is done."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 500, 0).decode(errors="replace") or "unknown"
+        if on_busy == "refuse":
+            raise ValueError(
+                f"launcher.on_busy=refuse: another sweep runs on this machine ({holder}); wait for"
+                " it, or queue behind it with launcher.on_busy=wait"
+            ) from None
+        say(f"waiting for the sweep that runs on this machine ({holder})")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,0 +1,201 @@
+"""Repetitions in turns: cells that are compared are measured side by side, one at a time.
+
+Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.run.CellRun`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.lane import Lane, Worker, WorkerFailed, tail
+from pipeline.progress import Progress
+from pipeline.record import CellRecord, Status, save_record
+from pipeline.run import Repetition, WarmUp
+from pipeline.statistics import stop_reason
+
+STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """When a cell is measured well enough (see `pipeline.statistics.stop_reason`).
+
+    Attributes:
+        precision: Wanted half-width of tok/s as a share of it.
+        max_seconds: Budget of generation time of one cell.
+    """
+
+    precision: float = 0.02
+    min_repetitions: int = 3
+    max_repetitions: int = 20
+    max_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("precision", "min_repetitions", "max_repetitions", "max_seconds"):
+            check_positive(f"measurement.{name}", getattr(self, name))
+        if self.min_repetitions > self.max_repetitions:
+            raise ValueError(
+                f"measurement.min_repetitions={self.min_repetitions} is more than"
+                f" measurement.max_repetitions={self.max_repetitions}; raise the second"
+            )
+
+    def stop(self, record: CellRecord) -> str:
+        """Say why the cell needs no more repetitions, or ""."""
+        return stop_reason(
+            record.repetitions,
+            self.precision,
+            self.min_repetitions,
+            self.max_repetitions,
+            self.max_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Measures a group of cells that are loaded at the same time.
+
+    Attributes:
+        spawn: Starts a fresh worker process for a cell, its output going to a file.
+        start_timeout_s: Longest start, and longest warm-up.
+        repetition_timeout_s: Longest repetition.
+        on_end: Called with each cell that has ended.
+        seed: Shuffles the order within each round.
+    """
+
+    spawn: Callable[[Lane], Worker]
+    measuring: Measuring
+    start_timeout_s: float
+    repetition_timeout_s: float
+    progress: Progress
+    on_end: Callable[[Lane], None]
+    seed: int
+
+    def run(self, lanes: Sequence[Lane]) -> None:
+        """Start, warm up and repeat until every cell has ended; workers never outlive this."""
+        try:
+            self._start(lanes)
+            for lane in _unended(lanes):
+                self._warm_up(lane)
+            self._repeat(lanes)
+        finally:
+            for lane in lanes:
+                if lane.worker is not None:
+                    lane.worker.kill()
+
+    def _start(self, lanes: Sequence[Lane]) -> None:
+        """Start the engines, two at a time."""
+        waiting, starting = list(lanes), list[Lane]()
+        while waiting or starting:
+            while waiting and len(starting) < STARTS_AT_ONCE:
+                lane = waiting.pop(0)
+                with self._failing(lane):
+                    self._begin_start(lane)
+                    starting.append(lane)
+            if starting:
+                lane = starting.pop(0)
+                with self._failing(lane):
+                    self._await_start(lane)
+
+    def _begin_start(self, lane: Lane) -> None:
+        """Make the worker and let it load the cell."""
+        self.progress.starting(lane.record)
+        begun = time.perf_counter()
+        lane.worker = self.spawn(lane)
+        lane.spend("orchestrate", time.perf_counter() - begun)
+        lane.worker.begin("start", pickle.dumps(lane.plan.cell), pickle.dumps(lane.plan.prompts))
+
+    def _await_start(self, lane: Lane) -> None:
+        """Wait until the cell is loaded."""
+        if lane.worker is not None:
+            lane.spend("start", lane.worker.result(self.start_timeout_s))
+
+    def _warm_up(self, lane: Lane) -> None:
+        """Warm up alone: an engine may time itself to choose its settings."""
+        self.progress.warming_up(lane.record)
+        with self._failing(lane):
+            result, waited = lane.call("warm_up", self.start_timeout_s)
+            warm: WarmUp = result
+            lane.record = replace(lane.record, settings=warm.settings)
+            lane.spend("warm_up", warm.seconds)
+            lane.spend("orchestrate", waited - warm.seconds)
+
+    def _repeat(self, lanes: Sequence[Lane]) -> None:
+        """Go round until no cell is left; each round in an order of its own."""
+        number = 0
+        while active := _unended(lanes):
+            random.Random(f"{self.seed}:{number}").shuffle(active)
+            for lane in active:
+                with self._failing(lane):
+                    self._take_turn(lane)
+            number += 1
+
+    def _take_turn(self, lane: Lane) -> None:
+        """Measure one repetition of one cell, and end the cell if that was enough."""
+        number = len(lane.record.repetitions)
+        self.progress.repeating(lane.record)
+        result, waited = lane.call("repeat", self.repetition_timeout_s, number)
+        repetition: Repetition = result
+        lane.spend("measure", repetition.seconds)
+        lane.spend("orchestrate", waited - repetition.seconds)
+        lane.keep(repetition)
+        self.progress.repeated(lane.record, repetition.seconds)
+        if rule := self.measuring.stop(lane.record):
+            lane.record = replace(lane.record, stop_rule=rule)
+            self._finish(lane)
+
+    def _finish(self, lane: Lane) -> None:
+        """Stop a measured cell; its label must agree with what the engine did."""
+        begun = time.perf_counter()
+        with contextlib.suppress(WorkerFailed):  # the figures are whole, and the kill follows
+            lane.call("stop", STOP_TIMEOUT_S)
+        self._retire(lane)
+        lane.spend("orchestrate", time.perf_counter() - begun)
+        proof = lane.record.proof
+        contradiction = lane.plan.cell.verify.contradiction(proof) if proof else "no proof"
+        self._end(lane, Status.VOID if contradiction else Status.OK, contradiction or "")
+
+    @contextlib.contextmanager
+    def _failing(self, lane: Lane) -> Iterator[None]:
+        """Turn a worker's failure into the end of its cell, and of nothing else."""
+        try:
+            yield
+        except WorkerFailed as failure:
+            self._retire(lane)
+            lane.record = replace(lane.record, log_tail=tail(lane.log))
+            self._end(lane, Status.FAILED, str(failure))
+
+    def _retire(self, lane: Lane) -> None:
+        """End the worker."""
+        if lane.worker is not None:
+            lane.worker.kill()
+            lane.worker = None
+
+    def _end(self, lane: Lane, status: Status, reason: str) -> None:
+        """Record the end, on disk first, then for everyone else."""
+        lane.record = lane.record.ended(status, reason)
+        save_record(lane.record, lane.folder)
+        self.progress.ended(lane.record)
+        self.on_end(lane)
+
+
+def check_positive(setting: str, value: Any) -> None:
+    """Refuse what is not a number above zero.
+
+    Raises:
+        ValueError: Naming the setting.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ValueError(f"{setting}={value}: must be a number above 0")
+
+
+def _unended(lanes: Sequence[Lane]) -> list[Lane]:
+    """Return the cells that still run."""
+    return [lane for lane in lanes if lane.record.status is Status.UNFINISHED]

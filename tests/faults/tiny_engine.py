@@ -1,0 +1,106 @@
+"""A real engine that counts: it answers at once, and breaks on request."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.engine.base import Prompt, Response
+from verify.base import Proof
+
+
+@dataclass(frozen=True)
+class TinyEngine:
+    """Answers each prompt with `steps` steps of one token.
+
+    Attributes:
+        breaks: `raise`, `exit`, `kill`, `hang`, `start`, `memory` or "": what happens in the
+            second repetition (`start`: while starting).
+        label: Keeps cells apart.
+        gate: Folder; a repetition waits until it holds the file `go` when this is not "".
+        step_ms: What a step is said to take.
+    """
+
+    label: str = ""
+    breaks: str = ""
+    gate: str = ""
+    step_ms: float = 2.0
+    steps: int = 20
+    name: str = "tiny"
+
+    def check(self, cell) -> None:
+        if self.label == "impossible":
+            raise ValueError("engine.label=impossible: choose another")
+
+    def start(self, cell):
+        if self.breaks == "start":
+            raise RuntimeError("no weights\nat all")
+        return TinySession(self, cell)
+
+
+class TinySession:
+    def __init__(self, engine: TinyEngine, cell) -> None:
+        self.engine = engine
+        self.steps = 0
+        # A server in a process group of its own, as a real engine starts one.
+        self.server = subprocess.Popen(
+            [sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True
+        )
+        print("server", self.server.pid, flush=True)
+
+    def warm_up(self, prompts: list[Prompt]) -> None:
+        self.settings_seen = len(prompts)
+
+    def settings(self) -> dict[str, str]:
+        return {"pid": str(os.getpid()), "wait_policy": os.environ.get("OMP_WAIT_POLICY", "")}
+
+    def generate(self, prompt: Prompt, repetition: int) -> Response:
+        engine = self.engine
+        if repetition == 1:
+            _break(engine.breaks)
+        if engine.gate and repetition >= 1:
+            Path(engine.gate, f"{engine.label}-waits").touch()
+            while not Path(engine.gate, "go").exists():
+                time.sleep(0.02)
+        self.steps += engine.steps
+        times = (engine.step_ms,) * engine.steps
+        return Response(
+            prompt_id=prompt.id,
+            category=prompt.category,
+            num_prompt_tokens=len(prompt.tokens),
+            tokens=tuple(range(engine.steps + 1)),
+            margins=(),
+            committed=(1,) * engine.steps,
+            proposed=(0,) * engine.steps,
+            depth=(0,) * engine.steps,
+            verify_ms=times,
+            draft_ms=(0.0,) * engine.steps,
+            step_ms=times,
+            prefill_ms=1.0,
+            decode_ms=sum(times),
+            finish="length",
+            others_cpu=-1,
+        )
+
+    def proof(self) -> Proof:
+        return Proof("none", self.steps, 0, "none", "none")
+
+    def close(self) -> None:
+        self.server.kill()
+        self.server.wait()
+
+
+def _break(how: str) -> None:
+    if how == "raise":
+        raise RuntimeError("the kernel is missing")
+    if how == "exit":
+        os._exit(3)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(600)
