@@ -116,6 +116,26 @@ class Plan(Protocol):
         ...
 
 
+class Join(Protocol):
+    """Ends a block: sums the ranks' parts, adds the residual, norms; and counts what it ran.
+
+    Attributes:
+        allreduce: As in `Proof`; `none` on one rank.
+        num_allreduces: All-reduces that were launched or recorded, fused ones included.
+        num_fused: Of these, the ones that are one kernel with the residual add and the norm.
+    """
+
+    allreduce: str
+    num_allreduces: int
+    num_fused: int
+
+    def __call__(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of `residual + sum of the ranks' deltas`, [W, H], and that sum."""
+        ...
+
+
 class TargetModel(Protocol):
     """A loaded target with its static key-value cache, batch 1."""
 
@@ -137,6 +157,16 @@ class TargetModel(Protocol):
     @property
     def linear(self) -> str:
         """Which matrix product the eager forward runs, with its weight format."""
+        ...
+
+    @property
+    def attention(self) -> str:
+        """Which attention the eager forward runs."""
+        ...
+
+    @property
+    def join(self) -> Join:
+        """What ends each block."""
         ...
 
     @property

@@ -37,12 +37,17 @@ class EagerStep:
     def __init__(self, model: TargetModel) -> None:
         """Bind the model."""
         self._model = model
-        self._num_steps = 0
+        self.reset_counts()
 
     def __call__(self, step: StepInput) -> StepOutput:
         """Run exactly the rows that there are."""
+        join = self._model.join
+        before = join.num_allreduces, join.num_fused
+        out = self._model.forward(step)
         self._num_steps += 1
-        return self._model.forward(step)
+        self._allreduces += join.num_allreduces - before[0]
+        self._fused += join.num_fused - before[1]
+        return out
 
     @property
     def proof(self) -> Proof:
@@ -52,12 +57,15 @@ class EagerStep:
             num_verify_steps=self._num_steps,
             num_captured_steps=0,
             linear=self._model.linear,
-            attention="torch scaled_dot_product_attention over the slots in use",
+            attention=f"{self._model.attention} over the slots in use",
+            allreduce=self._model.join.allreduce,
+            allreduces_per_step=self._allreduces / max(self._num_steps, 1),
+            fused_allreduces_per_step=self._fused / max(self._num_steps, 1),
         )
 
     def reset_counts(self) -> None:
         """Start counting at zero."""
-        self._num_steps = 0
+        self._num_steps = self._allreduces = self._fused = 0
 
     def close(self) -> None:
         """Hold nothing."""

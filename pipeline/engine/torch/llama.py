@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.torch import ops
+from pipeline.engine.torch.kernels import Kernels, kernels_for
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.ops import Rows
-from verify.base import Plan, StepInput, StepOutput, TargetShape
+from verify.base import Join, Plan, StepInput, StepOutput, TargetShape
 from verify.device_timer import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
 
 Matrix = Callable[[Tensor], Tensor]  # [W, in] -> [W, out]
-Join = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
 class Layer(NamedTuple):
@@ -47,6 +47,23 @@ class Weights(NamedTuple):
     linear: str
 
 
+class LocalJoin:
+    """The end of a block on one rank: nothing to sum."""
+
+    allreduce = "none"
+    num_allreduces = num_fused = 0
+
+    def __init__(self, kernels: Kernels) -> None:
+        """Bind the kernels."""
+        self._kernels = kernels
+
+    def __call__(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of `residual + delta`, and that sum."""
+        return self._kernels.add_rms_norm(delta, residual, weight, eps)
+
+
 class Llama:
     """The target, on one device, for one request at a time.
 
@@ -62,14 +79,15 @@ class Llama:
         weights: Weights,
         cache: KVCache,
         capture_layers: tuple[int, ...] = (),
-        join: Join = ops.add_rms_norm,
+        join: Join | None = None,
     ) -> None:
         """Bind weights and cache; the rotary table covers the cache's capacity."""
         self.shape = shape
         self.weights = weights
         self.cache = cache
         self.capture_layers = capture_layers
-        self.join = join
+        self.kernels = kernels_for(cache.keys.device, cache.keys.dtype)
+        self.join: Join = join or LocalJoin(self.kernels)
         self.device = cache.keys.device
         self.num_kv_heads = cache.keys.shape[1]
         self.num_heads = self.num_kv_heads * shape.num_heads // shape.num_kv_heads
@@ -84,6 +102,11 @@ class Llama:
         return self.weights.linear
 
     @property
+    def attention(self) -> str:
+        """Which attention runs."""
+        return self.kernels.ATTENTION
+
+    @property
     def caches(self) -> tuple[Tensor, Tensor]:
         """Keys and values of the cache."""
         return self.cache.keys, self.cache.values
@@ -95,7 +118,7 @@ class Llama:
         start = torch.tensor(step.start, device=self.device)
         rows = self.rows(tokens, positions, mask, start, step.start + len(tokens))
         logits, features = self.run(rows, *self.caches)
-        best, margin = ops.best_and_margin(logits)
+        best, margin = self.kernels.best_and_margin(logits)
         self._timer.stop()
         return StepOutput(logits, best.cpu(), margin.cpu(), features, self._timer.ms())
 
@@ -111,7 +134,7 @@ class Llama:
         """Run the rows of a step over the whole cache, in shapes that a capture can replay."""
         rows = self.rows(tokens, positions, mask, start, self.cache.capacity)
         logits, features = self.run(rows, keys, values)
-        best, margin = ops.best_and_margin(logits)
+        best, margin = self.kernels.best_and_margin(logits)
         if features is None:
             features = logits.new_empty(tokens.shape[0], 0)
         return logits, best, margin, features
@@ -120,19 +143,15 @@ class Llama:
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
     ) -> Rows:
         """Put a step into the form that layers use; all tensors are on the device."""
-        return Rows(
-            tokens,
-            start + torch.arange(tokens.shape[0], device=self.device),
-            self._cos[positions],
-            self._sin[positions],
-            ops.attention_bias(mask, start, num_slots, self.cache.keys.dtype),
-        )
+        rotary = (self._cos[positions], self._sin[positions])
+        dtype = self.cache.keys.dtype
+        return self.kernels.step_rows(tokens, mask, start, num_slots, rotary, dtype)
 
     def run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return logits, [W, V] float32, and features, [W, C * H]; writes keys and values."""
         weights, eps = self.weights, self.shape.rms_norm_eps
         residual = weights.embedding[rows.tokens]
-        x = ops.rms_norm(residual, weights.layers[0].input_norm, eps)
+        x = self.kernels.rms_norm(residual, weights.layers[0].input_norm, eps)
         captured = []
         next_norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.norm]
         for number, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
@@ -145,17 +164,10 @@ class Llama:
 
     def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""
-        heads = layer.qkv(x).view(x.shape[0], -1, self.shape.head_dim)
-        query, key, value = heads.split(
-            (self.num_heads, self.num_kv_heads, self.num_kv_heads), dim=1
-        )
-        query, key = ops.rotate(query, rows.cos, rows.sin), ops.rotate(key, rows.cos, rows.sin)
-        keys.index_copy_(1, rows.slots, key.transpose(0, 1))
-        values.index_copy_(1, rows.slots, value.transpose(0, 1))
-        num_slots = rows.bias.shape[1]
-        seen = ops.attention(query, keys[:, :num_slots], values[:, :num_slots], rows.bias)
-        return layer.output(seen)
+        kernels = self.kernels
+        query = kernels.rotate_and_store(layer.qkv(x), rows, keys, values, self.num_heads)
+        return layer.output(kernels.attend(query, rows, keys, values))
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         """Return the feed-forward block's output, [W, H]."""
-        return layer.down(ops.silu_and_multiply(layer.gate_up(x)))
+        return layer.down(self.kernels.silu_and_multiply(layer.gate_up(x)))

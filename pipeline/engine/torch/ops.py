@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+NAME = "torch"
+ATTENTION = "torch scaled_dot_product_attention"
+
 # W rows of the step, H hidden, N query heads, K key-value heads, D head width, S slots looked at
 
 
@@ -16,17 +19,45 @@ class Rows(NamedTuple):
 
     Attributes:
         tokens: [W] int64.
-        slots: [W] int64, where keys and values go.
+        start: [] int64, slots in use before the step.
+        slots: [W] int64, where keys and values go: `start` and the following.
         cos: [W, D] rotary table at the rows' positions, half repeated.
         sin: [W, D].
-        bias: [W, S] float: 0 where a row attends a slot, -inf where not.
+        mask: [W, W]; row may attend row.
+        bias: [W, S] float: 0 where a row attends a slot, -inf where not. [W, 0] for kernels that
+            read `mask` and `start` instead.
     """
 
     tokens: Tensor
+    start: Tensor
     slots: Tensor
     cos: Tensor
     sin: Tensor
+    mask: Tensor
     bias: Tensor
+
+
+def step_rows(
+    tokens: Tensor,
+    mask: Tensor,
+    start: Tensor,
+    num_slots: int,
+    rotary: tuple[Tensor, Tensor],
+    dtype: torch.dtype,
+) -> Rows:
+    """Put a step into the form that layers use.
+
+    Args:
+        tokens: [W] int64.
+        mask: [W, W] bool: row may attend row.
+        start: [] int64.
+        num_slots: Slots to look at; may exceed start + W, the rest is masked.
+        rotary: cos and sin at the rows' positions, [W, D] each.
+        dtype: Of keys and values.
+    """
+    slots = start + torch.arange(tokens.shape[0], device=tokens.device)
+    bias = attention_bias(mask, start, num_slots, dtype)
+    return Rows(tokens, start, slots, *rotary, mask, bias)
 
 
 def rotary_table(num_positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -56,6 +87,16 @@ def attention_bias(mask: Tensor, start: Tensor, num_slots: int, dtype: torch.dty
     return torch.where(allowed, 0.0, float("-inf")).to(dtype)
 
 
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x, [W, in], times the transpose of `weight`, [out, in]."""
+    return functional.linear(x, weight)
+
+
+def logits(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the head's product, [W, V] float32."""
+    return functional.linear(x, weight).float()
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Return x, [W, H], scaled to unit root mean square (in float32) and by `weight`."""
     wide = x.float()
@@ -75,6 +116,32 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
     return x * cos.unsqueeze(1).to(x.dtype) + turned * sin.unsqueeze(1).to(x.dtype)
+
+
+def rotate_and_store(
+    qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
+) -> Tensor:
+    """Return the turned queries, [W, N, D]; write keys and values, [K, S, D], at the rows' slots.
+
+    Args:
+        qkv: [W, (N + 2 * K) * D], the heads of queries, keys and values.
+        rows: The step's rows.
+        keys: A layer's cache.
+        values: A layer's cache.
+        num_heads: N.
+    """
+    num_kv_heads, _, head_dim = keys.shape
+    heads = qkv.view(qkv.shape[0], -1, head_dim)
+    turned = rotate(heads[:, : num_heads + num_kv_heads], rows.cos, rows.sin)
+    keys.index_copy_(1, rows.slots, turned[:, num_heads:].transpose(0, 1))
+    values.index_copy_(1, rows.slots, heads[:, num_heads + num_kv_heads :].transpose(0, 1))
+    return turned[:, :num_heads]
+
+
+def attend(query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+    """Attend from [W, N, D] to the slots that the rows' bias covers; return [W, N * D]."""
+    num_slots = rows.bias.shape[1]
+    return attention(query, keys[:, :num_slots], values[:, :num_slots], rows.bias)
 
 
 def attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from pipeline.engine.torch.kernels import kernels_for
 from pipeline.engine.torch.llama import Layer, Matrix, Weights
 from verify.base import TargetShape
 from verify.native.linear import Linear
@@ -37,16 +37,17 @@ def dense_weights(
 
     def matrix(*names: str) -> Matrix:
         weight = torch.cat([load(f"{name}.weight") for name in names])
-        return lambda x: functional.linear(x, weight)
+        return lambda x: kernels.linear(x, weight)
 
+    kernels = kernels_for(device, dtype)
     embedding = load(EMBEDDING)
     head = embedding if shape.tie_word_embeddings else load(HEAD)
     return Weights(
         embedding=embedding,
         layers=_layers(shape, load, matrix),
         norm=load(NORM),
-        head=lambda x: functional.linear(x, head),
-        linear=f"torch {str(dtype).removeprefix('torch.')}",
+        head=lambda x: kernels.logits(x, head),
+        linear=f"{kernels.NAME} {str(dtype).removeprefix('torch.')}",
     )
 
 

@@ -1,0 +1,156 @@
+"""What a verify step costs on one GPU: by width, by context, captured and eager, against the floor.
+
+`python -m benchmarks.gpu_verify OUT [--check]`: correctness first (`--check` does only that).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_target import CUDA, chain_step, copy_bandwidth, target, weight_bytes
+from pipeline.engine.torch.llama import Llama
+from verify.base import StepInput, StepOutput
+from verify.cuda_graph import CudaGraphStep
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+CONTEXTS = (256, 512, 2048, 8192, 32768)
+CONTEXT = 512
+
+
+def check(num_layers: int = 4, start: int = 300) -> dict[str, float]:
+    """Return the captured step's relative error against float64, and how its bits behave."""
+    model, exact = target(num_layers, 1024), target(num_layers, 1024, torch.float64)
+    errors: list[float] = []
+    for width in (1, 4, 8, 16):
+        step = CudaGraphStep(model, width)
+        for seed in range(3):
+            _fill(model, start, seed)
+            exact.cache.keys.copy_(model.cache.keys)
+            exact.cache.values.copy_(model.cache.values)
+            inputs = chain_step(width, start, seed)
+            truth = exact.forward(inputs)
+            step._logits.fill_(float("nan"))
+            first = step(inputs).logits.clone()
+            errors.append(_error(first, truth.logits))
+            for _ in range(10):
+                assert torch.equal(step(inputs).logits, first), "the error moves: a race"
+        step.close()
+    assert max(errors) < 1e-2, errors
+    return {"worst_relative_error": max(errors), "rows_differ_by_width": _bits(model, start)}
+
+
+def _bits(model: Llama, start: int) -> float:
+    """Return the share of rows whose logits differ in any bit between width 16 and width 1."""
+    wide, narrow = CudaGraphStep(model, 16), CudaGraphStep(model, 1)
+    inputs = chain_step(16, start)
+    together = wide(inputs).logits.clone()
+    differing = 0
+    for row in range(16):
+        one = StepInput(
+            inputs.tokens[row : row + 1],
+            inputs.positions[row : row + 1],
+            torch.ones(1, 1, dtype=torch.bool),
+            start + row,
+        )
+        differing += not torch.equal(narrow(one).logits[0], together[row])
+    return differing / 16
+
+
+def _fill(model: Llama, num_slots: int, seed: int) -> None:
+    """Put random keys and values into the slots in use and poison the rest."""
+    torch.manual_seed(seed)
+    for cache in model.caches:
+        cache[:, :, :num_slots].normal_()
+        cache[:, :, num_slots:].fill_(float("nan"))
+
+
+def _error(out: torch.Tensor, truth: torch.Tensor) -> float:
+    """Return the relative error in norm; NaN never passes."""
+    return float((out.double() - truth.double()).norm() / truth.double().norm())
+
+
+def times(
+    run: Callable[[StepInput], StepOutput], inputs: StepInput, n: int = 40
+) -> dict[str, float]:
+    """Return the median device and wall time of a step, in ms, and the quartiles of the former."""
+    device, wall = [], []
+    for number in range(n + 5):
+        began = time.perf_counter()
+        out = run(inputs)
+        ended = time.perf_counter()
+        if number >= 5:
+            device.append(out.device_ms)
+            wall.append((ended - began) * 1e3)
+    low, _, high = statistics.quantiles(device, n=4)
+    return {
+        "device_ms": statistics.median(device),
+        "low": low,
+        "high": high,
+        "wall_ms": statistics.median(wall),
+    }
+
+
+def width_curve(model: Llama) -> list[dict[str, Any]]:
+    """Return captured and eager times by width at one context."""
+    rows = []
+    for width in WIDTHS:
+        step = CudaGraphStep(model, width)
+        inputs = chain_step(width, CONTEXT)
+        rows.append({"width": width, "captured": times(step, inputs)})
+        if width in (1, 4, 8):
+            rows[-1]["eager"] = times(model.forward, inputs, 20)
+        step.close()
+    return rows
+
+
+def context_curve(model: Llama) -> list[dict[str, Any]]:
+    """Return captured times by context at three widths."""
+    rows = []
+    for width in (1, 4, 8):
+        step = CudaGraphStep(model, width)
+        for context in CONTEXTS:
+            rows.append(
+                {"width": width, "context": context, **times(step, chain_step(width, context))}
+            )
+        step.close()
+    return rows
+
+
+def main(out: str, *flags: str) -> None:
+    """Check, measure, print and write JSON."""
+    print(torch.cuda.get_device_name(), torch.__version__)
+    found: dict[str, Any] = {"check": check()}
+    print("check", found["check"])
+    if "--check" not in flags:
+        torch.cuda.empty_cache()
+        bandwidth = copy_bandwidth()
+        torch.cuda.empty_cache()
+        model = target(32, 33000)
+        _fill(model, 33000, 0)
+        floor = weight_bytes(model.shape) / bandwidth * 1e3
+        found |= {"copy_gb_s": bandwidth / 1e9, "floor_ms": floor}
+        print(f"copy {bandwidth / 1e9:.0f} GB/s, floor {floor:.3f} ms")
+        found["widths"] = width_curve(model)
+        one = found["widths"][0]["captured"]["device_ms"]
+        for row in found["widths"]:
+            ms = row["captured"]["device_ms"]
+            print(row["width"], f"{ms:.3f} ms, floor share {floor / ms:.1%}, x{ms / one:.3f}", row)
+        found["contexts"] = context_curve(model)
+        for row in found["contexts"]:
+            print(row)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    Path(out, "gpu_verify.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    assert CUDA.type == "cuda"
+    with torch.inference_mode():
+        main(*sys.argv[1:])

@@ -1,0 +1,83 @@
+"""The seam between the forward and what computes it: plain torch, or Triton on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.torch import ops
+from pipeline.engine.torch.ops import Rows
+
+# W rows of the step, H hidden, I intermediate, N query heads, K key-value heads, D head width
+
+
+class Kernels(Protocol):
+    """The operations of a Llama layer; the module `ops` is the reference for all of them.
+
+    Attributes:
+        NAME: Whose products run, for the proof.
+        ATTENTION: Which attention runs, for the proof.
+    """
+
+    NAME: str
+    ATTENTION: str
+
+    def step_rows(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        start: Tensor,
+        num_slots: int,
+        rotary: tuple[Tensor, Tensor],
+        dtype: torch.dtype,
+    ) -> Rows:
+        """Put a step into the form that layers use; `rotary` holds cos and sin of the rows."""
+        ...
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return x, [W, in], times the transpose of `weight`, [out, in]."""
+        ...
+
+    def logits(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return the head's product, [W, V] float32."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return x, [W, H], scaled to unit root mean square and by `weight`."""
+        ...
+
+    def add_rms_norm(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of `residual + delta`, and that sum."""
+        ...
+
+    def rotate_and_store(
+        self, qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
+    ) -> Tensor:
+        """Return the turned queries, [W, N, D]; write keys and values, [K, S, D], at the rows."""
+        ...
+
+    def attend(self, query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+        """Attend from the rows to the slots before them and to each other; [W, N * D]."""
+        ...
+
+    def silu_and_multiply(self, gate_up: Tensor) -> Tensor:
+        """Return silu(gate) * up for [W, 2 * I], gate first."""
+        ...
+
+    def best_and_margin(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's argmax and how far it leads the second best."""
+        ...
+
+
+def kernels_for(device: torch.device, dtype: torch.dtype) -> Kernels:
+    """Return the fastest kernels for tensors of this device and type."""
+    if device.type == "cuda" and dtype == torch.bfloat16 and importlib.util.find_spec("triton"):
+        from pipeline.engine.torch import triton_ops
+
+        return cast(Kernels, triton_ops)
+    return cast(Kernels, ops)

@@ -1,0 +1,85 @@
+"""The operations of a Llama layer on an NVIDIA GPU: Triton for a step, plain torch for a prefill.
+
+A prefill's rows fill the tensor cores, and there cuBLAS and torch's attention are at home.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.torch import ops
+from pipeline.engine.torch.ops import Rows
+from pipeline.engine.torch.triton_ops import attention, rowwise
+from pipeline.engine.torch.triton_ops.product import MAX_ROWS, skinny_linear
+
+NAME = "triton (up to 16 rows, else cuBLAS)"
+ATTENTION = "triton split-KV"
+
+
+def step_rows(
+    tokens: Tensor,
+    mask: Tensor,
+    start: Tensor,
+    num_slots: int,
+    rotary: tuple[Tensor, Tensor],
+    dtype: torch.dtype,
+) -> Rows:
+    """Put a step into the form that layers use; no bias over slots is written out."""
+    if len(tokens) > MAX_ROWS:
+        return ops.step_rows(tokens, mask, start, num_slots, rotary, dtype)
+    slots = start + torch.arange(len(tokens), device=tokens.device)
+    bias = rotary[0].new_empty((len(tokens), 0))
+    return Rows(tokens, start, slots, *rotary, mask.view(torch.uint8), bias)
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x, [W, in], times the transpose of `weight`, [out, in]."""
+    return ops.linear(x, weight) if len(x) > MAX_ROWS else skinny_linear(x, weight)
+
+
+def logits(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the head's product, [W, V] float32; a step's is never rounded to the weights' type."""
+    if len(x) > MAX_ROWS:
+        return ops.logits(x, weight)
+    return skinny_linear(x, weight, torch.float32)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return x, [W, H], scaled to unit root mean square and by `weight`."""
+    return rowwise.rms_norm(x, weight, eps)
+
+
+def add_rms_norm(
+    delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Return the norm of `residual + delta`, and that sum."""
+    return rowwise.add_rms_norm(delta, residual, weight, eps)
+
+
+def rotate_and_store(
+    qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
+) -> Tensor:
+    """Return the turned queries, [W, N, D]; write keys and values at the rows' slots."""
+    if len(qkv) > MAX_ROWS:
+        return ops.rotate_and_store(qkv, rows, keys, values, num_heads)
+    return attention.rotate_and_store(
+        qkv, (rows.cos, rows.sin), rows.start, keys, values, num_heads
+    )
+
+
+def attend(query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+    """Attend from the rows to the slots before them and to each other; [W, N * D]."""
+    if len(query) > MAX_ROWS:
+        return ops.attend(query, rows, keys, values)
+    return attention.attend(query, rows.mask, rows.start, keys, values)
+
+
+def silu_and_multiply(gate_up: Tensor) -> Tensor:
+    """Return silu(gate) * up for [W, 2 * I], gate first."""
+    return rowwise.silu_and_multiply(gate_up)
+
+
+def best_and_margin(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each row's argmax and how far it leads the second best."""
+    return rowwise.best_and_margin(logits)
