@@ -108,6 +108,6 @@ def load(cache: Path) -> ctypes.CDLL:
     library.native_step.argtypes = [pointer, pointer]
     library.native_scratch.argtypes = [pointer]
     library.native_scratch.restype = number
-    library.native_linear.argtypes = [pointer, pointer, number, pointer, number, pointer]
+    library.native_linear.argtypes = [pointer, pointer, number, pointer, number]
     library.native_linear.restype = None
     return library

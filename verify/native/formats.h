@@ -7,6 +7,7 @@
 enum { Q4_1, Q8_0, F16, BF16, F32 }; /* the order of FORMATS in packed.py */
 #define BLOCK 32
 #define PARTS (BLOCK / VL)
+#define BLOCK_BYTES(F) ((F) == Q4_1 ? 20 : (F) == Q8_0 ? 34 : (F) == F32 ? 128 : 64)
 
 typedef struct {
     const uint8_t *data;
@@ -30,6 +31,20 @@ INLINE float half_to_float(uint16_t h) {
     bits = sign | ((body << 13) + (body >= 0x7C00 ? 0x70000000u : 0x38000000u));
     memcpy(&f, &bits, 4);
     return f;
+#endif
+}
+/* Every lane the half float at p; four bytes are read, which no format's block lacks. */
+INLINE vf splat_half(const uint8_t *p) {
+#if VL == 16
+    int32_t bits;
+    memcpy(&bits, p, 4);
+    return (vf)_mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+#elif defined(__AVX2__) && defined(__F16C__)
+    int32_t bits;
+    memcpy(&bits, p, 4);
+    return (vf)_mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+#else
+    return splat(half_to_float((uint16_t)(p[0] | p[1] << 8)));
 #endif
 }
 INLINE float half_at(const uint8_t *p) { uint16_t h; memcpy(&h, p, 2); return half_to_float(h); }
@@ -59,7 +74,7 @@ INLINE vf brains(const uint8_t *p) {
 }
 #elif defined(__AVX2__) && defined(__F16C__)
 INLINE void load_q4_1(const uint8_t *p, vf *w) {
-    const __m256 d = (__m256)splat(half_at(p)), m = (__m256)splat(half_at(p + 2));
+    const __m256 d = (__m256)splat_half(p), m = (__m256)splat_half(p + 2);
     const __m256i low = _mm256_set1_epi32(15);
 #pragma GCC unroll 2
     for (int j = 0; j < 2; j++) {
@@ -107,19 +122,18 @@ INLINE vf brains(const uint8_t *p) {
 
 /* Block `b` of the row at `row`; `format` is a constant where this is inlined. */
 INLINE void load_block(int format, const uint8_t *row, int64_t b, vf *w) {
+    const uint8_t *block = row + BLOCK_BYTES(format) * b;
     if (format == Q4_1) {
-        load_q4_1(row + 20 * b, w);
+        load_q4_1(block, w);
         return;
     }
-    const uint8_t *q8 = row + 34 * b;
-    const vf d = splat(format == Q8_0 ? half_at(q8) : 0);
+    const vf d = format == Q8_0 ? splat_half(block) : (vf){0};
 #pragma GCC unroll 4
     for (int j = 0; j < PARTS; j++) {
-        int64_t i = BLOCK * b + VL * j;
-        if (format == Q8_0) w[j] = bytes_to_float(q8 + 2 + VL * j) * d;
-        if (format == F16) w[j] = halves(row + 2 * i);
-        if (format == BF16) w[j] = brains(row + 2 * i);
-        if (format == F32) w[j] = load((const float *)row + i);
+        if (format == Q8_0) w[j] = bytes_to_float(block + 2 + VL * j) * d;
+        if (format == F16) w[j] = halves(block + 2 * VL * j);
+        if (format == BF16) w[j] = brains(block + 2 * VL * j);
+        if (format == F32) w[j] = load((const float *)block + VL * j);
     }
 }
 

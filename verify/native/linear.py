@@ -9,8 +9,6 @@ from torch import Tensor
 
 from verify.native.packed import Packed, as_struct, check
 
-_BUFFERED_ROWS = 4  # BUFFERED in linear.h
-
 
 class Linear:
     """A bias-free linear layer over packed weights.
@@ -29,8 +27,6 @@ class Linear:
         self._threads = threads
         self._struct = as_struct(packed)
         self._weight = ctypes.addressof(self._struct)
-        self._buffers = torch.empty(threads, _BUFFERED_ROWS * packed.cols)
-        self._buffers_at = self._buffers.data_ptr()
         self._call = library.native_linear
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -53,7 +49,5 @@ class Linear:
             )
         if not (x.dtype == out.dtype == torch.float32 and x.is_contiguous()):
             raise ValueError(f"linear of {x.dtype}: contiguous float32 in and out")
-        self._call(
-            self._weight, x.data_ptr(), rows, out.data_ptr(), self._threads, self._buffers_at
-        )
+        self._call(self._weight, x.data_ptr(), rows, out.data_ptr(), self._threads)
         return out

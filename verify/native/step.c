@@ -33,19 +33,12 @@ typedef struct {
 } Step;
 
 typedef struct { /* one thread's own memory */
-    float *residual, *normed, *scores, *buffer;
+    float *residual, *normed, *scores;
 } Own;
-
-static int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static int64_t buffer_floats(const Plan *p) {
-    int64_t cols = max_of(max_of(p->hidden, p->intermediate), p->heads * p->head_dim);
-    return BUFFERED * cols;
-}
 
 /* Floats of scratch that each thread needs. */
 int64_t native_scratch(const Plan *p) {
-    int64_t floats = 2 * p->max_rows * p->hidden + p->slots + 32 + buffer_floats(p);
+    int64_t floats = 2 * p->max_rows * p->hidden + p->slots + 16;
     return (floats + 15) / 16 * 16;
 }
 
@@ -53,8 +46,7 @@ static Own own_of(const Plan *p, const Team *team) {
     Own own;
     own.residual = p->scratch + team->index * native_scratch(p);
     own.normed = own.residual + p->max_rows * p->hidden;
-    own.buffer = own.normed + p->max_rows * p->hidden;
-    own.scores = own.buffer + buffer_floats(p);
+    own.scores = own.normed + p->max_rows * p->hidden;
     return own;
 }
 
@@ -107,7 +99,7 @@ static void project_heads(const Plan *p, const Step *s, const Team *team, const 
                                     : (w == &layer->k ? p->keys : p->values) + slot;
         int64_t stride = w == &layer->q ? p->heads * dim : dim;
         Operands io = {own->normed, p->hidden, out, stride};
-        linear(w, h * dim, (h + 1) * dim, s->rows, io, own->buffer);
+        linear(w, h * dim, (h + 1) * dim, s->rows, io);
         if (w == &layer->q) rotate(p, s, out, stride, 1.0f / sqrtf((float)dim));
         if (w == &layer->k) rotate(p, s, out, stride, 1.0f);
     }
@@ -133,8 +125,8 @@ static void gate_and_lift(const Plan *p, const Step *s, const Team *team, const 
     share(team, width, 16, &first, &end);
     Operands gate = {own->normed, p->hidden, p->gated + first, width};
     Operands lift = {own->normed, p->hidden, p->lifted + first, width};
-    linear(&layer->gate, first, end, s->rows, gate, own->buffer);
-    linear(&layer->up, first, end, s->rows, lift, own->buffer);
+    linear(&layer->gate, first, end, s->rows, gate);
+    linear(&layer->up, first, end, s->rows, lift);
     for (int64_t r = 0; r < s->rows; r++)
         for (int64_t i = r * width + first; i < r * width + end; i += VL) {
             vf x = load(p->gated + i);
@@ -142,12 +134,11 @@ static void gate_and_lift(const Plan *p, const Step *s, const Team *team, const 
         }
 }
 
-static void to_delta(const Plan *p, const Step *s, Team *team, const Own *own, const Weight *w,
-                     const float *x) {
+static void to_delta(const Plan *p, const Step *s, Team *team, const Weight *w, const float *x) {
     int64_t first, end;
     share(team, p->hidden, 8, &first, &end);
     Operands io = {x, w->cols, p->delta + first, p->hidden};
-    linear(w, first, end, s->rows, io, own->buffer);
+    linear(w, first, end, s->rows, io);
     wait_all(team);
 }
 
@@ -168,11 +159,11 @@ static void run_layers(const Plan *p, const Step *s, Team *team, const Own *own)
         wait_all(team);
         mix_heads(p, s, team, own, l);
         wait_all(team);
-        to_delta(p, s, team, own, &layer->o, p->mixed);
+        to_delta(p, s, team, &layer->o, p->mixed);
         add_and_norm(p, layer->post_norm, s->rows, own);
         gate_and_lift(p, s, team, own, layer);
         wait_all(team);
-        to_delta(p, s, team, own, &layer->down, p->gated);
+        to_delta(p, s, team, &layer->down, p->gated);
     }
     add_and_norm(p, p->final_norm, s->rows, own);
 }
@@ -217,7 +208,7 @@ static void run_head(const Plan *p, const Step *s, Team *team, const Own *own) {
     share(team, p->vocab, 8, &first, &end);
     Operands io = {own->normed + s->first_logit * p->hidden, p->hidden, p->logits + first,
                    p->vocab};
-    linear(&p->head, first, end, rows, io, own->buffer);
+    linear(&p->head, first, end, rows, io);
     for (int64_t r = 0; r < rows; r++) {
         int64_t i = team->index * p->max_rows + r;
         top_two(p->logits + r * p->vocab, first, end, p->bests + i, p->tops + 2 * i);
@@ -260,8 +251,7 @@ int native_step(const Plan *p, const Step *s) {
 }
 
 /* The matrix product alone, for an engine that dispatches each operator by itself. */
-void native_linear(const Weight *w, const float *x, int64_t rows, float *out, int64_t threads,
-                   float *buffers) {
+void native_linear(const Weight *w, const float *x, int64_t rows, float *out, int64_t threads) {
 #ifdef _OPENMP
 #pragma omp parallel num_threads((int)threads) if (threads > 1)
 #endif
@@ -274,15 +264,6 @@ void native_linear(const Weight *w, const float *x, int64_t rows, float *out, in
         int64_t first, end;
         share(&team, w->rows, 8, &first, &end);
         Operands io = {x, w->cols, out + first, w->rows};
-        linear(w, first, end, rows, io, buffers + team.index * BUFFERED * w->cols);
+        linear(w, first, end, rows, io);
     }
-}
-
-/* Whether the threads of a step were compiled in. */
-int native_has_threads(void) {
-#ifdef _OPENMP
-    return 1;
-#else
-    return 0;
-#endif
 }
