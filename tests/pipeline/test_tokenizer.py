@@ -68,7 +68,11 @@ def test_a_template_may_refuse_a_conversation(folder):
 
 @pytest.mark.parametrize(
     "template",
-    ["{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"],
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{{ cycler.__init__.__globals__ }}",
+    ],
 )
 def test_a_template_runs_in_a_sandbox(folder, template):
     with pytest.raises(ValueError, match=r"refuses: .*(unsafe|not safely callable)"):
