@@ -1,6 +1,7 @@
 """Worker processes on Ray: a fresh one per cell, never restarted, killed with all that it started.
 
-The only module that imports Ray. What is measured when is decided in `pipeline.turns`.
+The only module that imports Ray, and only when it is used: Ray reads on import where it may listen.
+What is measured when is decided in `pipeline.turns`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from pipeline.lane import WorkerFailed
 from pipeline.reaper import CELL_MARK, SWEEP_MARK, kill_marked
@@ -27,6 +26,11 @@ LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small
 SPAWN_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 10.0
+LOCAL_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",  # it would hold messages back until after the sweep
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: listen on loopback alone
+}
 QUIET = {
     "OMP_WAIT_POLICY": "passive",  # waiting threads sleep: cells share the cores while idle
     "GOMP_SPINCOUNT": "0",
@@ -81,12 +85,11 @@ class RayLauncher:
         """
         where: dict[str, Any] = {"address": self.address}
         if self.address == LOCAL:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            where |= {
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "_node_ip_address": "127.0.0.1",  # nothing listens beyond this machine
-            }
+            os.environ |= LOCAL_RAY
+            where |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        import ray
+        from ray.exceptions import RayError
+
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
@@ -96,7 +99,8 @@ class RayLauncher:
                 " with `ray start --head`, or use launcher.address=local"
             ) from None
         try:
-            yield int(ray.cluster_resources().get("GPU", 0))
+            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            yield int(resources.get("GPU", 0))
         finally:
             ray.shutdown()
 
@@ -111,6 +115,8 @@ class RayLauncher:
         Raises:
             WorkerFailed: No process came up.
         """
+        import ray
+
         threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
         inherited = {k: v for k in INHERITED if (v := os.environ.get(k))}
         environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark} | inherited
@@ -150,6 +156,9 @@ class RayWorker:
         Raises:
             WorkerFailed: It raised, its process died, or it did not finish in time.
         """
+        import ray
+        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
         try:
             return ray.get(self._pending, timeout=timeout_s)
         except GetTimeoutError:
@@ -158,11 +167,13 @@ class RayWorker:
             raise WorkerFailed(f"{self._phase} raised {_line(error.cause)}") from None
         except RayActorError as error:
             raise WorkerFailed(
-                f"the worker process {self.pid} died in {self._phase}: {_line(error)}"
+                f"process {self.pid} died in {self._phase}: {_cause(error)}"
             ) from None
 
     def kill(self) -> None:
         """End the process and everything that it started."""
+        import ray
+
         family = self._family() if self._is_local else []
         ray.kill(self._actor, no_restart=True)
         for process in family:
@@ -179,6 +190,13 @@ class RayWorker:
             return [worker, *worker.children(recursive=True)]
         except (psutil.NoSuchProcess, ValueError):
             return []
+
+
+def _cause(error: BaseException) -> str:
+    """Say what Ray knows of a process's death; it sees no exit status."""
+    if "low on memory" in str(error):
+        return "Ray killed it because the machine's memory was nearly full"
+    return "killed from outside, out of memory, or crashed; its log may say more"
 
 
 def _line(error: BaseException | None) -> str:

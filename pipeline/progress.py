@@ -32,6 +32,10 @@ class Progress:
     _repetition_s: dict[str, list[float]] = field(default_factory=dict)
     _ended_after: list[int] = field(default_factory=list)
 
+    def expect(self, num_cells: int) -> None:
+        """Take note of how many cells are left to measure."""
+        self.num_cells = num_cells
+
     def say(self, text: str) -> None:
         """Print a line that stays."""
         clear = "\r\x1b[K" if self.stream.isatty() else ""

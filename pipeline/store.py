@@ -55,23 +55,13 @@ class SweepFolder:
 
 
 def create_sweep(runs: Path, cell_ids: Iterable[str], **facts: Any) -> SweepFolder:
-    """Make the folder of a new sweep under `runs/sweeps`.
-
-    Raises:
-        ValueError: The folder cannot be written.
-    """
+    """Make the folder of a new sweep under `runs/sweeps`."""
     ids = list(cell_ids)
     begun = datetime.now(UTC)
     name = f"{begun:%Y%m%d-%H%M%S-%f}-{_set_hash(ids)}"
     folder = SweepFolder(runs.expanduser().absolute() / "sweeps" / name)
     plain = {"cell_ids": ids, "begun": begun.isoformat(timespec="seconds"), **facts}
-    try:
-        text = json.dumps(plain, indent=1, ensure_ascii=False)
-        write_atomically(folder.path / "sweep.json", text)
-    except OSError as error:
-        raise ValueError(
-            f"runs={runs}: cannot be written ({error.strerror}); choose a folder with runs=PATH"
-        ) from None
+    write_atomically(folder.path / "sweep.json", json.dumps(plain, indent=1, ensure_ascii=False))
     return folder
 
 

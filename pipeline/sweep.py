@@ -105,7 +105,7 @@ def run_sweep(planned: Sequence[Planned], settings: Settings, begun: float) -> i
         settings: Where, how long, and whether to continue.
         begun: `time.perf_counter` when the sweep's own work began.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         try:
             sweep = _prepare(stack, planned, settings, begun)
         except ValueError as refusal:
@@ -113,6 +113,7 @@ def run_sweep(planned: Sequence[Planned], settings: Settings, begun: float) -> i
             return REFUSED
         stack.enter_context(_sigterm_as_interrupt())
         return sweep.run()
+    return STOPPED
 
 
 def _prepare(
@@ -123,14 +124,18 @@ def _prepare(
     Raises:
         ValueError: One of these cannot be had; nothing of the grid has run.
     """
+    _make_writable(settings.runs)
     asked = time.perf_counter()
-    say = Progress(0, 0, sys.stdout).say
+    progress = Progress(len(planned), settings.measuring.min_repetitions, sys.stdout)
     lock = stack.enter_context(
-        machine_lock(f"{len(planned)} cells into {settings.runs}", settings.launcher.on_busy, say)
+        machine_lock(
+            f"{len(planned)} cells into {settings.runs}", settings.launcher.on_busy, progress.say
+        )
     )
     begun += time.perf_counter() - asked  # a queue is not orchestration
     stack.enter_context(reaping(f"{os.getpid()}-{time.time_ns()}", lock))
-    settings.runs.mkdir(parents=True, exist_ok=True)
+    log = stack.enter_context((settings.runs / "driver.log").open("a", buffering=1))
+    stack.enter_context(contextlib.redirect_stdout(log))  # Ray prints a page per lost process
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(
             Tracker.open, settings.tracking_uri, settings.experiment, settings.runs
@@ -139,7 +144,18 @@ def _prepare(
         tracker = opening.result()
     _check_gpus(planned, settings.launcher, num_gpus)
     folder = _folder(planned, settings)
-    return Sweep(planned, settings, folder, Sender(tracker, folder, say), num_gpus, begun)
+    sender = Sender(tracker, folder, progress.say)
+    return Sweep(planned, settings, folder, sender, progress, num_gpus, begun)
+
+
+def _make_writable(runs: Path) -> None:
+    """Make the folder of runs."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"runs={runs}: cannot be made ({error.strerror}); choose another") from None
+    if not os.access(runs, os.W_OK | os.X_OK):
+        raise ValueError(f"runs={runs}: no permission to write there; choose another folder")
 
 
 def _check_gpus(planned: Sequence[Planned], launcher: RayLauncher, num_gpus: int) -> None:
@@ -190,28 +206,30 @@ class Sweep:
     settings: Settings
     folder: SweepFolder
     sender: Sender
+    progress: Progress
     num_gpus: int
     begun: float
 
     def run(self) -> int:
         """Measure what is not measured yet, report all, and return the exit status."""
         lanes = [lane for plan in self.planned if (lane := self._lane(plan)) is not None]
-        progress = Progress(len(lanes), self.settings.measuring.min_repetitions, sys.stdout)
         kept = len(self.planned) - len(lanes)
-        progress.say(f"{self.folder.path}: {len(lanes)} cells to measure, {kept} kept or skipped")
+        self.progress.expect(len(lanes))
+        self.progress.say(f"{self.folder.path}: {len(lanes)} cells to measure, {kept} kept")
         share = (time.perf_counter() - self.begun) / max(1, len(lanes))
         for lane in lanes:
             lane.spend("orchestrate", share)
             save_record(lane.record, lane.folder)
-        turns = self._turns(progress)
+        turns = self._turns()
         try:
             for group in self._groups(lanes):
                 turns.run(group)
         except KeyboardInterrupt:
+            self.folder.note(ended="KILLED")
             self.sender.finish("KILLED")
-            progress.say("stopped; the same command with resume=true runs only the rest")
+            self.progress.say("stopped; the same command with resume=true runs only the rest")
             return STOPPED
-        return self._finish(progress)
+        return self._finish()
 
     def _lane(self, plan: Planned) -> Lane | None:
         """Return the cell's lane, or None if there is nothing to measure."""
@@ -227,7 +245,7 @@ class Sweep:
         self.folder.forget(plan.cell.cell_id)
         return Lane(plan, folder, plan.record)
 
-    def _turns(self, progress: Progress) -> Turns:
+    def _turns(self) -> Turns:
         """Return what measures a group of cells."""
         launcher = self.settings.launcher
 
@@ -240,7 +258,7 @@ class Sweep:
             measuring=self.settings.measuring,
             start_timeout_s=launcher.start_timeout_s,
             repetition_timeout_s=launcher.repetition_timeout_s,
-            progress=progress,
+            progress=self.progress,
             on_end=lambda lane: self.sender.cell(lane.record),
             seed=self.settings.seed,
         )
@@ -258,7 +276,7 @@ class Sweep:
         if group:
             yield group
 
-    def _finish(self, progress: Progress) -> int:
+    def _finish(self) -> int:
         """Write the report, complete MLflow, and say what there is to see and what failed."""
         records = self.folder.records()
         failed = [record for record in records if record.status is Status.FAILED]
@@ -271,11 +289,11 @@ class Sweep:
             },
         )
         self.sender.finish("FAILED" if failed else "FINISHED")
-        progress.say(f"\n{terminal_table(records)}\n")
+        self.progress.say(f"\n{terminal_table(records)}\n")
         for record in failed:
-            progress.say(_failure(record, self.folder.cell(record.cell_id)))
-        progress.say(f"report: {report}")
-        progress.say(f"dashboard: {dashboard(self.settings.tracking_uri)}")
+            self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
+        self.progress.say(f"report: {report}")
+        self.progress.say(f"dashboard: {dashboard(self.settings.tracking_uri)}")
         return FAILED if failed else OK
 
 

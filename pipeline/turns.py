@@ -20,7 +20,7 @@ from pipeline.run import Repetition, WarmUp
 from pipeline.statistics import stop_reason
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 120.0  # a server gives its GPUs back in this time
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from tiny_engine import TinyEngine
+
+from drafters.none import NoDrafter
 from pipeline.build import Planned
 from pipeline.cell import Cell, Parallelism
 from pipeline.engine.base import Prompt, Sampling
@@ -18,8 +21,6 @@ from pipeline.target import Target
 from pipeline.track import tracking_uri
 from pipeline.turns import Measuring
 from pipeline.workload import Jsonl
-from drafters.none import NoDrafter
-from tiny_engine import TinyEngine
 from verify.extend import Extend
 
 PROMPTS = tuple(Prompt(f"p{i}", "chat", (1, 2, 3)) for i in range(3))

@@ -51,7 +51,7 @@ class TinySession:
         self.server = subprocess.Popen(
             [sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True
         )
-        print("server", self.server.pid, flush=True)
+        sys.stdout.write(f"server {self.server.pid}\n")
 
     def warm_up(self, prompts: list[Prompt]) -> None:
         self.settings_seen = len(prompts)
