@@ -9,6 +9,7 @@ from pipeline.degenerate import looping_prompts
 from pipeline.engine.base import Response
 from pipeline.lossless import Losslessness, compare_outputs
 from pipeline.measure import Measurement, measure
+from pipeline.measure.totals import by_prompt
 from pipeline.record import CellRecord, Status
 
 IDENTITY_TOLERANCE = 0.03  # tok/s from the request's clock against the steps' own clocks
@@ -63,6 +64,8 @@ def _compare(group: Sequence[CellRecord]) -> Comparison:
     if len(exclude) > MOST_LOOPING * len(prompts):
         reason = f"{len(exclude)} of {len(prompts)} prompts loop in one arm or another"
         cells |= {r.cell_id: _void(r, reason) for r in _ok(cells)}
+    reason = "no prompt with a verify step is left beside those that loop"
+    cells |= {r.cell_id: _void(r, reason) for r in _ok(cells) if not by_prompt(r, exclude)}
     best = _best_baseline(_ok(cells), exclude)
     measurements = {}
     for record in _ok(cells):
@@ -105,10 +108,11 @@ def _count_fault(response: Response, record: CellRecord) -> str:
             f"verify steps committed {sum(response.committed)} tokens of the"
             f" {len(response.tokens) - 1} after prefill"
         )
-    for committed, proposed in zip(response.committed, response.proposed, strict=True):
-        if not 1 <= committed <= proposed + 1 <= record.width:
+    counts = zip(response.committed, response.depth, response.proposed, strict=True)
+    for committed, depth, proposed in counts:
+        if not 1 <= committed <= depth + 1 <= proposed + 1 <= record.width:
             return (
-                f"a step committed {committed} tokens with {proposed} draft tokens"
+                f"a step committed {committed} tokens with {proposed} draft tokens, {depth} deep,"
                 f" at width {record.width}"
             )
     return ""

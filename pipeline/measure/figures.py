@@ -112,7 +112,7 @@ def accept_rate(responses: Iterable[Response], width: int) -> tuple[float, ...]:
     for response in responses:
         last = len(response.committed) - 1
         for step, (count, depth) in enumerate(zip(response.committed, response.depth, strict=True)):
-            for position in range(min(count, depth)):
+            for position in range(min(count, depth, width - 1)):
                 hit = count - 1 > position
                 if hit or step != last:
                     reached[position] += 1

@@ -32,9 +32,14 @@ def draw(
     drafted = [(name, m) for name, m in cells if not m.is_baseline]
     plots: list[tuple[str, str, Cells, Callable[[Cells], Figure]]] = [
         ("speed", "Decode tok/s beside the best baseline, by class", cells, speed),
-        ("break_even", "Accept length beside break-even, by class", _versus(drafted), break_even),
+        (
+            "break_even",
+            "Accept length beside break-even, by class",
+            [c for c in drafted if c[1].overall.versus],
+            break_even,
+        ),
         ("step", "Where a step's time goes", cells, step),
-        ("accept_rate", "Accept rate by draft position", _distinct(drafted), accept_rate),
+        ("accept_rate", "Accept rate by draft position", distinct(drafted), accept_rate),
     ]
     for name, caption, shown, plot in plots:
         if shown:
@@ -43,11 +48,6 @@ def draw(
             yield f"{prefix}{name}.png", caption
 
 
-def _versus(cells: Cells) -> Cells:
-    """Return the cells that have a baseline to compare with."""
-    return [(name, m) for name, m in cells if m.overall.versus]
-
-
-def _distinct(cells: Cells) -> Cells:
+def distinct(cells: Cells) -> Cells:
     """Return one cell of those that accepted alike, as a drafter does on lossless backends."""
     return list({m.overall.histogram: (name, m) for name, m in reversed(cells)}.values())[::-1]

@@ -27,6 +27,7 @@ def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str
             )
             for r, p in proofs
         ],
+        text=6,
     )
     phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
     yield table(

@@ -12,7 +12,10 @@ from pipeline.wording import cell_names, comparison_names, number
 
 
 def terminal_table(records: Sequence[CellRecord]) -> str:
-    """Return, per comparison, one line a cell: tok/s and speed-up by class; then the verdict."""
+    """Return, per comparison, one line a cell: tok/s and speed-up by class; then the verdict.
+
+    `accept` is the accept length over all classes, `needed` the break-even that it must exceed.
+    """
     comparisons = compare(records)
     titles = comparison_names([c.records for c in comparisons])
     blocks = [
@@ -30,7 +33,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
     """Yield aligned lines: a head, then the cells in their order."""
     names = cell_names(comparison.records)
     classes = categories(comparison)
-    rows = [["", *classes, "all", "accept", "break-even"]]
+    rows = [["", *classes, "all", "accept", "needed"]]
     for record in comparison.records:
         rows.append([names[record.cell_id], *_row(record, comparison, classes)])
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]

@@ -48,7 +48,20 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     contenders = _contenders(comparison, names)
     if not contenders:
         return plain_only(comparison, names, plain)
-    return [_gains(contenders, best), _gaps(contenders), _next(contenders)]
+    caveats = _caveats(comparison, names)
+    return [_gains(contenders, best) + caveats, _gaps(contenders), _next(contenders)]
+
+
+def _caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Say what keeps the figures from being trusted: a busy machine, outputs not proven equal."""
+    noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
+    unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
+    text = ""
+    if noisy:
+        text += f" Measured on a busy machine, so measure again: {', '.join(noisy)}."
+    if unproven:
+        text += f" Output not proven to be the target's own: {', '.join(unproven)}."
+    return text
 
 
 def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:

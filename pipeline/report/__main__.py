@@ -1,0 +1,72 @@
+"""Write a sweep's report again, from its folder or from MLflow: no engine is needed.
+
+`python -m pipeline.report sweep=FOLDER`, or `sweep=ID [runs=FOLDER] [tracking.uri=URI]`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipeline.record import CellRecord
+from pipeline.report import terminal_table, write_report
+from pipeline.store import SweepFolder
+
+KEYS = ("sweep", "runs", "tracking.uri")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the report, print the table and the report's path; 2 if the arguments are wrong."""
+    try:
+        given = _parse(sys.argv[1:] if arguments is None else arguments)
+        records, folder, provenance = _read(given)
+        path = write_report(records, folder, provenance)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{terminal_table(records)}\n\nreport: {path}\n")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> dict[str, str]:
+    """Return settings by name.
+
+    Raises:
+        ValueError: One is unknown, or the sweep is missing.
+    """
+    given = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key not in KEYS or not equals:
+            raise ValueError(f"{argument}: give {', '.join(f'{k}=…' for k in KEYS)}")
+        given[key] = value
+    if "sweep" not in given:
+        raise ValueError("sweep is missing: give sweep=FOLDER, or sweep=ID as MLflow names it")
+    return given
+
+
+def _read(given: Mapping[str, str]) -> tuple[list[CellRecord], Path, dict[str, str]]:
+    """Return the cells, the folder for the report, and the provenance.
+
+    A folder on this disk is read as it is; otherwise the tracking server has the same data.
+
+    Raises:
+        ValueError: Neither has the sweep.
+    """
+    runs = Path(given.get("runs", "runs"))
+    for path in (Path(given["sweep"]), runs / "sweeps" / given["sweep"]):
+        if (path / "sweep.json").exists():
+            folder = SweepFolder(path.absolute())
+            return folder.records(), path, folder.facts["provenance"]
+    from pipeline import track  # loads MLflow, which takes seconds
+
+    uri = track.tracking_uri(given.get("tracking.uri"), runs)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        raise ValueError(f"sweep={given['sweep']}: no such folder, and there is no store at {uri}")
+    records = track.load(uri, given["sweep"])
+    return records, runs / "reports" / given["sweep"], {"read from": uri}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,296 @@
+"""The report says first what to do, keeps every figure's source, and stands any sweep."""
+
+import re
+from contextlib import nullcontext
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from pipeline.judge import compare
+from pipeline.measure import Levers, metrics
+from pipeline.record import Status, save_record, save_repetition
+from pipeline.report import terminal_table, write_report
+from pipeline.report.__main__ import main
+from pipeline.report.advice import advice
+from pipeline.statistics import Interval
+from pipeline.store import create_sweep
+from pipeline.wording import cell_names, times, with_interval
+
+from .synthetic import COST, make_plain, make_record, make_sweep
+
+FACTS = {"commit": "0123abc", "cpu": "a CPU"}
+
+
+def report(records, folder, plots=False):
+    """Return the report's text; drawing takes most of the time, so only some tests do it."""
+    with nullcontext() if plots else patch("pipeline.report.write.draw", return_value=[]):
+        return write_report(records, folder, FACTS).read_text()
+
+
+def verdict_of(text):
+    """Return the report's first three lines."""
+    lines = text.splitlines()[:3]
+    assert all(line.startswith("- ") for line in lines)
+    return lines
+
+
+def rows(text, heading):
+    """Return the first table under a heading: cells of each row by the row's name."""
+    lines = text.split(f"\n{heading}", 1)[1].splitlines()
+    table = [line for line in lines if line.startswith("| ")]
+    ends = next((i for i, line in enumerate(table[2:], 2) if line.startswith("| cell")), None)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:ends]]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_the_first_three_lines_say_where_it_pays_where_not_and_what_next(tmp_path):
+    gains, gaps, after = verdict_of(report(make_sweep(), tmp_path))
+    assert gains.startswith(
+        "- **On copy, ngram × graph_captured is 1.88x (1.67–2.14) the best baseline"
+        " (none × graph_captured, 84.7 tok/s).**"
+    )
+    assert gains.endswith("On code it is 1.14x (1.01–1.30).")
+    assert "On math the best is ngram × graph_captured, 1.05x (1.00–1.11), not shown to" in gaps
+    assert re.search(
+        r"On chat the best is ngram × graph_captured, 0\.95x \(0\.91–1\.00\): accept length 1\.35"
+        r" against a break-even of 1\.42: 0\.07 short\.",
+        gaps,
+    )
+    assert after.startswith(
+        "- **Next, on chat:** to break even, cut the step from 16.7 to 15.9 ms (−5 %) at this"
+        " accept length, or raise accept length from 1.35 to 1.42 (+5 %) at this step cost."
+    )
+
+
+def test_every_figure_of_the_tables_is_the_one_that_is_tracked(tmp_path):
+    sweep = make_sweep()
+    text = report(sweep, tmp_path)
+    (comparison,) = compare(sweep)
+    names = cell_names(sweep)
+    for cell_id, measurement in comparison.measurements.items():
+        flat = metrics(measurement)
+        for heading, suffix in [
+            ("### chat (6 prompts)", "/chat"),
+            ("### code (6 prompts)", "/code"),
+            ("### copy (6 prompts)", "/copy"),
+            ("### math (6 prompts)", "/math"),
+            ("### All classes together", ""),
+        ]:
+
+            def interval(name, flat=flat, suffix=suffix):
+                ends = (flat[f"{key}{suffix}"] for key in (name, f"{name}_low", f"{name}_high"))
+                return Interval(*ends)
+
+            found = rows(text, heading)
+            row = next(row for name, row in found.items() if name.startswith(names[cell_id]))
+            assert row[:3] == [
+                with_interval(interval("tok_s")),
+                times(interval("speed_up")),
+                with_interval(interval("accept_length")),
+            ]
+            if not measurement.is_baseline:
+                expected = [flat[f"break_even{suffix}"], flat[f"break_even_floor{suffix}"]]
+                assert row[3:5] == [f"{value:.2f}" for value in expected]
+
+
+def test_no_drafter_that_pays_is_said_first(tmp_path):
+    gains, gaps, after = verdict_of(report([make_sweep()[i] for i in (0, 1, 2)], tmp_path))
+    assert "On no class is a drafter shown to beat the best baseline" in gains
+    assert gaps.count("short.") == 4
+    assert "Only one lever can close it alone, a cheaper verify step" in after
+
+
+def test_everything_that_pays_leaves_only_the_limits_to_say(tmp_path):
+    cost = {("none", "extend"): (0, 38.0), ("ngram", "extend"): (0.1, 38.0)}
+    _, gaps, after = verdict_of(report(make_sweep(cost=cost), tmp_path))
+    assert gaps == "- Every class gains: accept length is above break-even on all of them."
+    assert after.startswith("- **Next:** no class is below break-even. At most, on chat, a verify")
+
+
+@pytest.mark.parametrize(
+    ("levers", "says"),
+    [
+        # 20 ms steps, 10 ms a plain token (9 on the device): break-even is 2.
+        (Levers(1.8, 8, 20, 18, 10, 9), "Nearest is a better drafter: 3 %"),
+        (Levers(1.8, 2, 20, 18, 10, 9), "Nearest is a cheaper verify step: 22 %"),
+        (Levers(1.5, 2, 25, 23, 10, 9), "Only one lever can close it alone, a cheaper verify step"),
+        (Levers(1.2, 2, 20, 10, 10, 9), "less draft and host time: 80 % of it must go"),
+        (Levers(1.2, 2, 20, 9, 10, 9), "less draft and host time: 73 % of it must go"),
+        (Levers(1.0, 2, 30, 15, 10, 9), "No lever can close it alone"),
+    ],
+)
+def test_advice_names_the_lever_that_can_close_the_gap(levers, says):
+    assert says in advice(levers)
+
+
+def test_without_a_baseline_no_speed_up_is_stated(tmp_path):
+    text = report(make_sweep()[2:], tmp_path)
+    first, second, after = verdict_of(text)
+    assert "There is no baseline" in first
+    assert "The fastest cell is ngram × graph_captured with 99.4" in second
+    assert "drafter=none" in after
+    assert re.search(r"\d\.\d\dx", text) is None
+
+
+def test_plain_decode_only_says_what_a_drafter_would_have_to_beat(tmp_path):
+    first, second, after = verdict_of(report(make_sweep()[:2], tmp_path))
+    assert "the fastest is none × graph_captured with 84.7" in first
+    assert "none × extend is 0.31x" in second
+    assert "over 11.8 ms" in after
+
+
+def test_one_cell_is_a_report(tmp_path):
+    one = make_record("none", "extend", [make_plain()])
+    first, second, _ = verdict_of(report([one], tmp_path))
+    assert "Plain decode only" in first
+    assert second == "- It is the only cell with a result."
+
+
+def test_a_sweep_in_which_every_cell_failed_says_why(tmp_path):
+    failed = [
+        replace(r, repetitions=()).ended(Status.FAILED, "the worker was killed (signal 9)")
+        for r in make_sweep(1, 40)
+    ]
+    failed[0] = replace(failed[0], log_tail="line 1\nlast words")
+    text = report(failed, tmp_path, plots=True)
+    first, second, _ = verdict_of(text)
+    assert first == "- **No cell gave a result:** 4 failed."
+    assert second == "- The first, none × extend, is failed: the worker was killed (signal 9)."
+    assert "last words" in text
+    assert ".png" not in text
+    assert terminal_table(failed).count("FAILED") == 4
+
+
+def test_cells_without_a_result_are_listed_and_the_others_compared(tmp_path):
+    sweep = make_sweep()
+    sweep[0] = replace(sweep[0], repetitions=()).ended(Status.SKIPPED, "needs tp of 2 or more")
+    sweep[2] = sweep[2].ended(Status.VOID, "graph share is 1.00, must be 0")
+    text = report(sweep, tmp_path)
+    assert "On copy, ngram × graph_captured is 1.88x" in verdict_of(text)[0]
+    assert "- **skipped**: none × extend: needs tp of 2 or more" in text
+    assert "- **void**: ngram × extend: graph share is 1.00, must be 0" in text
+
+
+def test_looping_prompts_noise_and_divergences_are_told(tmp_path):
+    sweep = make_sweep(4, 40)
+    loud = []
+    for record in sweep:
+        repetitions = tuple(
+            tuple(
+                replace(
+                    r, others_cpu=0.4, tokens=(7,) * 40 if r.prompt_id == "copy-1" else r.tokens
+                )
+                for r in each
+            )
+            for each in record.repetitions
+        )
+        loud.append(replace(record, repetitions=repetitions))
+    text = report(loud, tmp_path)
+    assert "since a loop flatters any drafter: copy-1." in text
+    assert "### copy (3 prompts)" in text
+    assert rows(text, "## How quiet")["none × extend"][1] == "**yes**"
+    assert "all 48 responses are, token by token, those of none × graph_captured" in text
+    assert "Measured on a busy machine, so measure again: none × extend" in verdict_of(text)[0]
+
+
+def test_the_report_ends_with_phases_provenance_and_commands(tmp_path):
+    text = report(make_sweep(2, 40), tmp_path)
+    assert rows(text, "## What ran")["none × extend"][0] == "native_plan"
+    assert "| cell | start, s | warm up, s | measure, s | orchestrate, s |" in text
+    assert "| commit | 0123abc |" in text
+    assert "python -m pipeline drafter=ngram verify=graph_captured\n" in text
+    assert "precise: ±1.4 % of tok/s after 3 repetitions" in text
+
+
+def test_remote_code_is_never_on_in_silence(tmp_path):
+    (record, *_) = make_sweep(2, 40)
+    params = record.params | {"target.trust_remote_code": "True"}
+    assert "trust_remote_code` was on** in none × extend" in (
+        report([replace(record, params=params)], tmp_path)
+    )
+
+
+def test_several_comparisons_each_get_a_verdict_a_title_and_their_own_plots(tmp_path):
+    first = make_sweep(2, 40)
+    second = [
+        replace(
+            record,
+            comparison="other",
+            cell_id=f"{record.cell_id}-b",
+            params=record.params | {"sampling.temperature": "1.0"},
+        )
+        for record in first
+    ]
+    first = [replace(r, params=r.params | {"sampling.temperature": "0.0"}) for r in first]
+    text = report([*first, *second], tmp_path, plots=True)
+    assert "# SmolLM2-135M-Instruct · torch · embedded (temperature=0.0)\n" in text
+    assert "# SmolLM2-135M-Instruct · torch · embedded (temperature=1.0)\n" in text
+    assert "- SmolLM2-135M-Instruct · torch · embedded (temperature=0.0): **On" in text
+    assert (tmp_path / "1-speed.png").exists()
+    assert (tmp_path / "2-speed.png").exists()
+
+
+def test_cells_of_one_label_are_told_apart_by_what_differs(tmp_path):
+    base = make_record("ngram", "extend").params
+    records = [
+        make_record("ngram", "extend", cell_id=k, params=base | {"drafter.num_draft_tokens": k})
+        for k in ("3", "7")
+    ]
+    assert cell_names(records) == {
+        "3": "ngram × extend (num_draft_tokens=3)",
+        "7": "ngram × extend (num_draft_tokens=7)",
+    }
+
+
+def test_no_cell_at_all_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="a report needs at least one cell"):
+        write_report([], tmp_path, FACTS)
+
+
+def test_the_terminal_table_has_a_line_a_cell_and_fits_a_terminal():
+    lines = terminal_table(make_sweep()).splitlines()
+    assert lines[1].split() == ["chat", "code", "copy", "math", "all", "accept", "needed"]
+    assert lines[5].split()[3:] == [
+        *("80.9", "0.95x", "96.6", "1.14x", "160", "1.88x", "88.9", "1.05x", "99.4", "1.17x"),
+        *("1.66", "1.41"),
+    ]
+    assert max(map(len, lines[1:6])) <= 100
+    assert lines[7].startswith("On copy, ngram × graph_captured is 1.88x")
+
+
+def save(sweep, runs):
+    folder = create_sweep(runs, [r.cell_id for r in sweep], provenance=FACTS)
+    for record in sweep:
+        save_record(record, folder.cell(record.cell_id))
+        for number, responses in enumerate(record.repetitions):
+            save_repetition(responses, number, folder.cell(record.cell_id))
+    return folder
+
+
+def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys):
+    sweep = make_sweep(2, 40, cost=dict(list(COST.items())[1:]))
+    folder = save(sweep, tmp_path)
+    text = report(sweep, tmp_path / "live", plots=True)
+    assert main([f"sweep={folder.path}"]) == 0
+    assert (folder.path / "report.md").read_text() == text
+    (folder.path / "report.md").unlink()
+    assert main([f"sweep={folder.sweep_id}", f"runs={tmp_path}"]) == 0
+    assert (folder.path / "report.md").read_text() == text
+    assert "report: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "sweep is missing"),
+        (["sweeps=x"], "sweeps=x: give sweep=…, runs=…, tracking.uri=…"),
+        (["sweep"], "sweep: give sweep=…"),
+        (["sweep=nothing", "runs=none"], "sweep=nothing: no such folder, and there is no store"),
+    ],
+)
+def test_wrong_arguments_get_one_clear_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
