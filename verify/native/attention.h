@@ -24,25 +24,45 @@ INLINE int64_t next_slot(const Seen *seen, int64_t slot) {
     return slot;
 }
 
-static float score(const float *query, const float *keys, int64_t dim, const Seen *seen,
-                   float *scores) {
-    float top = -INFINITY;
-    int64_t slot = -1;
-    for (int64_t i = 0; i < seen->count; i += 8) {
-        const float *key[8];
-        vf acc[8] = {{0}};
+/* Products of the query with eight keys, each summed in the same order. */
+INLINE void score8(const float *query, const float *const *key, int64_t dim, float *scores) {
+    vf acc[8] = {{0}};
+    for (int64_t d = 0; d < dim; d += VL) {
+        vf q = load(query + d);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) acc[j] = fma_(q, load(key[j] + d), acc[j]);
+    }
+    sum8(acc, scores);
+}
+
+INLINE void score(const float *query, const float *keys, int64_t dim, const Seen *seen,
+                  float *scores) {
+    const int64_t plain = seen->start & ~(int64_t)7; /* whole eights before the step */
+    const float *key[8];
+    for (int64_t i = 0; i < plain; i += 8) {
+        for (int j = 0; j < 8; j++) key[j] = keys + (i + j) * dim;
+        score8(query, key, dim, scores + i);
+    }
+    int64_t slot = plain - 1;
+    for (int64_t i = plain; i < seen->count; i += 8) {
         for (int j = 0; j < 8; j++) {
             if (i + j < seen->count) slot = next_slot(seen, slot);
             key[j] = keys + slot * dim; /* past the end: the last seen slot again */
         }
-        for (int64_t d = 0; d < dim; d += VL) {
-            vf q = load(query + d);
-#pragma GCC unroll 8
-            for (int j = 0; j < 8; j++) acc[j] = fma_(q, load(key[j] + d), acc[j]);
-        }
-        sum8(acc, scores + i);
-        for (int j = 0; j < 8; j++) top = scores[i + j] > top ? scores[i + j] : top;
+        score8(query, key, dim, scores + i);
     }
+}
+
+static float largest(const float *scores, int64_t count) {
+    vf lanes = splat(-INFINITY);
+    float top = -INFINITY;
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vf x = load(scores + i);
+        lanes = pick(x > lanes, x, lanes);
+    }
+    for (; i < count; i++) top = scores[i] > top ? scores[i] : top;
+    for (int j = 0; j < VL; j++) top = lanes[j] > top ? lanes[j] : top;
     return top;
 }
 
@@ -61,7 +81,7 @@ INLINE void mix(int parts, const float *weights, const float *values, int64_t di
     vf acc[64 / VL] = {{0}};
     int64_t slot = -1;
     for (int64_t i = 0; i < seen->count; i++) {
-        slot = next_slot(seen, slot);
+        slot = i < seen->start ? i : next_slot(seen, slot);
 #pragma GCC unroll 8
         for (int j = 0; j < parts; j++)
             acc[j] = fma_(splat(weights[i]), load(values + slot * dim + VL * j), acc[j]);
@@ -70,14 +90,22 @@ INLINE void mix(int parts, const float *weights, const float *values, int64_t di
     for (int j = 0; j < parts; j++) store(out + VL * j, acc[j] * splat(scale));
 }
 
-/* `scores` holds seen.count floats, rounded up to 16; the query is scaled already. */
-static void attend(const float *query, const float *keys, const float *values, int64_t dim,
-                   const Seen *seen, float *scores, float *out) {
-    float top = score(query, keys, dim, seen, scores);
-    float scale = 1.0f / exponentials(scores, seen->count, top);
+INLINE void attend_any(const float *query, const float *keys, const float *values, int64_t dim,
+                       const Seen *seen, float *scores, float *out) {
+    score(query, keys, dim, seen, scores);
+    float scale = 1.0f / exponentials(scores, seen->count, largest(scores, seen->count));
     int64_t d = 0;
     for (; d + 64 <= dim; d += 64) mix(64 / VL, scores, values + d, dim, seen, scale, out + d);
     for (; d < dim; d += 16) mix(16 / VL, scores, values + d, dim, seen, scale, out + d);
+}
+
+/* `scores` holds seen.count floats, rounded up to 16; the query is scaled already. The usual head
+   sizes are constants, so that their loops unroll. */
+static void attend(const float *query, const float *keys, const float *values, int64_t dim,
+                   const Seen *seen, float *scores, float *out) {
+    if (dim == 64) attend_any(query, keys, values, 64, seen, scores, out);
+    else if (dim == 128) attend_any(query, keys, values, 128, seen, scores, out);
+    else attend_any(query, keys, values, dim, seen, scores, out);
 }
 
 #endif
