@@ -9,14 +9,18 @@ import pytest
 
 import pipeline
 from pipeline.prompts import prompts_digest
+from pipeline.target import Target
 from pipeline.workload import CLASSES, Classes, Hub, Jsonl
 
 DATA = Path(pipeline.__file__).parent / "data"
 
 
-@pytest.fixture
-def load(embedded, cache):
-    return lambda workload: workload.load(embedded, cache)
+@pytest.fixture(scope="module")
+def load(embedded, cache, tmp_path_factory):
+    """Load with the embedded tokenizer; copies of data sets go to a cache of the tests' own."""
+    target = Target("embedded", str(embedded.folder(cache)))
+    own_cache = tmp_path_factory.mktemp("cache")
+    return lambda workload: workload.load(target, own_cache)
 
 
 def jsonl(tmp_path, *lines):
@@ -138,14 +142,14 @@ def test_a_data_set_of_conversations_is_read_as_such(load, tmp_path):
     assert prompt.tokens == load(Jsonl(str(tmp_path / "own.jsonl")))[0].tokens
 
 
-def test_a_hub_data_set_offline_is_refused_in_one_line(cache):
+def test_a_hub_data_set_offline_is_refused_in_one_line(tmp_path):
     script = (
         "from pathlib import Path; from pipeline.workload import Hub; import sys\n"
         "try: Hub('nobody/nothing-like-it', 1).load(None, Path(sys.argv[1]))\n"
         "except ValueError as error: print(error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(cache)],
+        [sys.executable, "-c", script, str(tmp_path)],
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,

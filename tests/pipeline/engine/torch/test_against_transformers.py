@@ -134,8 +134,8 @@ def test_logits_of_the_whole_prompt_agree_within_float32_rounding(reference, che
     """Both multiply the same float32 weights; sums run in another order.
 
     A dot product of 1536 terms is off by about sqrt(1536) * 2^-24 = 2e-6 of its size, and 30 layers
-    with two blocks each add 60 such errors in quadrature: 2e-5 of logits of about 20, so 4e-4.
-    Five times that is allowed.
+    of two blocks add 60 such errors in quadrature: 2e-5, which of logits up to 40 is 8e-4. The
+    best logit of every row leads by more than that, so the greedy token must be the same.
     """
     shape = checkpoint.shape()
     cpu = torch.device("cpu")
@@ -148,4 +148,4 @@ def test_logits_of_the_whole_prompt_agree_within_float32_rounding(reference, che
         mask = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
         out = Llama(shape, weights, cache).forward(StepInput(torch.tensor(tokens), rows, mask, 0))
         assert torch.equal(out.best, expected.argmax(-1))
-        assert (out.logits - expected).abs().max() < 2e-3
+        assert (out.logits - expected).abs().max() < 8e-4
