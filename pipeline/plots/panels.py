@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DARK, MIDDLE, LIGHT, INK, FAINT = "#0072B2", "#E69F00", "#C9C9C9", "#222222", "#8A8A8A"
 SMALL, TITLE = 9, 10  # points
 LABEL_ROOM = 1.45  # an axis reaches so far beyond its last mark
-WIDTH, ROW, HEAD = 9.0, 0.3, 0.75  # inches: page, one cell, a panel's title and axis
+WIDTH, ROW, HEAD = 9.0, 0.34, 0.75  # inches: page, one cell, a panel's title and axis
 Cells: TypeAlias = Sequence[tuple[str, Measurement]]
 
 
@@ -46,7 +46,8 @@ def rows(axes: Axes, names: Sequence[str], title: str) -> None:
     """Name the rows of a panel in the first column, first on top, and clear what is not data."""
     place = axes.get_subplotspec()
     first = place is not None and place.is_first_col()
-    axes.set_yticks(range(len(names)), names if first else [""] * len(names), fontsize=SMALL)
+    shown = [name.replace(" (", "\n(") if first else "" for name in names]
+    axes.set_yticks(range(len(names)), shown, fontsize=SMALL)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_title(title, loc="left", fontsize=TITLE, fontweight="bold")
     axes.tick_params(axis="y", length=0)

@@ -30,9 +30,13 @@ def step(cells: Cells) -> Figure:
     """Draw each cell's step, stacked into verify, draft and host, and what would break even."""
     figure, (axes,) = grid(1, HEAD + ROW * len(cells))
     right = max(_step_row(axes, row, m) for row, (_, m) in enumerate(cells))
-    rows(axes, [name for name, _ in cells], "ms per step, all classes")
+    rows(
+        axes,
+        [name for name, _ in cells],
+        "ms per step, all classes (limit, thick bar: would break even)",
+    )
     axes.set_xlim(0, LABEL_ROOM * right)
-    axes.legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=SMALL)
+    figure.legend(ncols=4, loc="outside lower center", frameon=False, fontsize=SMALL)
     return figure
 
 
@@ -48,7 +52,7 @@ def _step_row(axes: Axes, row: int, measurement: Measurement) -> float:
         needed = figures.versus.levers.needed_step_ms
         axes.plot(needed, row, "|", color="white", markersize=19, markeredgewidth=5)
         axes.plot(needed, row, "|", color=INK, markersize=17, markeredgewidth=2.5)
-        text += f", {number(needed)} would break even"
+        text += f", limit {number(needed)}"
         right = max(right, needed)
     label(axes, text, right, row)
     return right

@@ -33,7 +33,7 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
             if category in m.classes
         }
         prompts = max(figures.num_prompts for figures in found.values())
-        yield f"### {category} ({prompts} prompts)"
+        yield f"### {category} ({prompts} prompt{'s' if prompts > 1 else ''})"
         yield table(SPEED, _speed_rows(found, comparison, names))
     yield "### All classes together"
     found = {key: m.overall for key, m in comparison.measurements.items()}

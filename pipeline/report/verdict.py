@@ -25,9 +25,9 @@ class Contender(NamedTuple):
         return self.versus.speed_up.low > 1
 
     @property
-    def loses(self) -> bool:
-        """Whether the whole interval lies below 1."""
-        return self.versus.speed_up.high < 1
+    def undecided(self) -> bool:
+        """Whether the interval holds 1, or one prompt gives none."""
+        return not self.gains and not self.versus.speed_up.high < 1
 
 
 def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
@@ -108,11 +108,11 @@ def _gap(contender: Contender) -> str:
     levers = contender.versus.levers
     above = surplus(levers)
     short = f"{-above:.2f} short" if above < 0 else f"{above:.2f} above"
-    shown = "" if contender.loses else ", not shown to differ from 1"
+    undecided = " (undecided)" if contender.undecided else ""
     return (
-        f"On {contender.category} the best is {contender.name},"
-        f" {times(contender.versus.speed_up)}{shown}: accept length {levers.accept_length:.2f}"
-        f" against a break-even of {levers.break_even:.2f}: {short}."
+        f"On {contender.category} the best, {contender.name}, is"
+        f" {times(contender.versus.speed_up)}{undecided}: accept length"
+        f" {levers.accept_length:.2f} against a break-even of {levers.break_even:.2f}, {short}."
     )
 
 
@@ -126,7 +126,10 @@ def _next(contenders: list[Contender]) -> str:
         f" is always right {number(levers.limit_of_drafter)}x"
     )
     if levers.accept_length >= levers.break_even:
-        return f"**Next:** no class is below break-even. At most, on {worst.category}, {limits}."
+        return (
+            f"**Next:** no class is below break-even.{_more_prompts(contenders)} At most, on"
+            f" {worst.category}, {limits}."
+        )
     cut = 1 - levers.needed_step_ms / levers.step_ms
     rise = levers.break_even / levers.accept_length - 1
     return (
@@ -134,5 +137,11 @@ def _next(contenders: list[Contender]) -> str:
         f" {number(levers.step_ms)} to {number(levers.needed_step_ms)} ms (−{percent(cut)}) at this"
         f" accept length, or raise accept length from {levers.accept_length:.2f} to"
         f" {levers.break_even:.2f} (+{percent(rise)}) at this step cost. {advice(levers)}"
-        f" At most, {limits}."
+        f" At most, {limits}.{_more_prompts(contenders)}"
     )
+
+
+def _more_prompts(contenders: list[Contender]) -> str:
+    """Say on which classes more prompts would decide."""
+    undecided = [c.category for c in contenders if c.undecided]
+    return f" More prompts would decide on {', '.join(undecided)}." if undecided else ""
