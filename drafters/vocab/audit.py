@@ -1,0 +1,123 @@
+"""Compare two draft vocabularies: do they hold the same tokens, and in the same slots?
+
+A head that is read with another head's map says the wrong token wherever a slot's tokens differ,
+however many tokens the two share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drafters.vocab.load import StoredMap
+from drafters.vocab.maps import Encoding, count_outside, count_repeated, reading
+
+
+@dataclass(frozen=True)
+class MapFacts:
+    """One map by itself.
+
+    Attributes:
+        size: Slots.
+        encoding: How its `d2t` is meant.
+        outside: Slots whose token the target does not have, as engines read the map.
+        repeated: Slots that repeat another slot's token, as engines read the map.
+        coverage: Share of the target's output, by count, whose token has a slot.
+    """
+
+    size: int
+    encoding: Encoding
+    outside: int
+    repeated: int
+    coverage: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Two maps compared; A is the map that a head was trained with, B the one it is read with.
+
+    Attributes:
+        a: Map A by itself.
+        b: Map B by itself.
+        same_slot: Slots that stand for the same token in both.
+        shared: Tokens that both hold, in whatever slot.
+        coverage_shared: Share of the target's output whose token both hold: the cap on accept rate
+            once the rows have been moved from A to B.
+        coverage_same_slot: Share of the target's output whose token has the same slot in both: the
+            cap on the accept rate of A's head read with map B.
+        weighted: Whether shares are by counts of the target's output; else every token counts once.
+    """
+
+    a: MapFacts
+    b: MapFacts
+    same_slot: int
+    shared: int
+    coverage_shared: float
+    coverage_same_slot: float
+    weighted: bool
+
+
+def audit(a: StoredMap, b: StoredMap, counts: Tensor | None = None) -> Audit:
+    """Compare two maps.
+
+    Args:
+        a: The map that a head was trained with.
+        b: The map that it is, or will be, read with.
+        counts: [V], how often the target emits each token; None counts every token once.
+
+    Raises:
+        ValueError: The maps belong to vocabularies of different sizes.
+    """
+    if a.vocab_size != b.vocab_size:
+        raise ValueError(
+            f"the maps are for targets of {a.vocab_size} and {b.vocab_size} tokens; only maps of"
+            " one target can be compared"
+        )
+    weights = torch.ones(a.vocab_size) if counts is None else counts.double()
+    share = weights / weights.sum()
+    ids_a, ids_b = _meant(a), _meant(b)
+    common = min(len(ids_a), len(ids_b))
+    same = ids_a[:common][ids_a[:common] == ids_b[:common]]
+    shared = ids_a[torch.isin(ids_a, ids_b)].unique()
+    return Audit(
+        a=_facts(a, share),
+        b=_facts(b, share),
+        same_slot=len(same),
+        shared=len(shared),
+        coverage_shared=_covered(shared, share),
+        coverage_same_slot=_covered(same, share),
+        weighted=counts is not None,
+    )
+
+
+def accept_length_cap(coverage: float, num_draft_tokens: int) -> float:
+    """Return the accept length that a coverage caps, if positions were independent.
+
+    A draft token can be accepted only where the target's own choice has a slot.
+    """
+    return sum(coverage**depth for depth in range(num_draft_tokens + 1))
+
+
+def _meant(stored: StoredMap) -> Tensor:
+    """Return the token ids that a map means, whether or not engines read it so."""
+    absolute = stored.encoding is Encoding.ABSOLUTE
+    return reading(stored.d2t, Encoding.ABSOLUTE if absolute else Encoding.OFFSET)
+
+
+def _facts(stored: StoredMap, share: Tensor) -> MapFacts:
+    engine_ids = reading(stored.d2t, Encoding.OFFSET)
+    return MapFacts(
+        size=len(stored.d2t),
+        encoding=stored.encoding,
+        outside=count_outside(engine_ids, stored.vocab_size),
+        repeated=count_repeated(engine_ids),
+        coverage=_covered(_meant(stored), share),
+    )
+
+
+def _covered(ids: Tensor, share: Tensor) -> float:
+    """Return the share of tokens that are among `ids`; ids out of range cover nothing."""
+    inside = ids[(ids >= 0) & (ids < len(share))].unique()
+    return float(share[inside].sum())
