@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
 from functools import partial
 from pathlib import Path
 
 PACKAGE = "package:"
-# Data only: no pickled weights and no code.
-_WANTED = ("*.json", "*.jinja", "*.safetensors", "tokenizer.model")
+WEIGHTS, TOKENIZER = "*.safetensors", "tokenizer.json"
+_SMALL = ("*.json", "*.jinja")  # data only: no pickled weights and no code
 
 
 def is_hub_id(source: str) -> bool:
@@ -41,10 +42,15 @@ def packaged_file(source: str) -> Path:
     )
 
 
-def hub_folder(repo: str, revision: str) -> Path:
+def hub_folder(repo: str, revision: str, needed: str) -> Path:
     """Return a hub checkpoint's folder: from the local hub cache, else downloaded.
 
-    Only data is fetched: configuration, tokenizer and safetensors.
+    The cache comes first, so that a branch that moves cannot change the target within a sweep.
+
+    Args:
+        repo: Hub id, `org/name`.
+        revision: Branch, tag or commit; empty for the default branch.
+        needed: `WEIGHTS`, or `TOKENIZER` for the small files alone.
 
     Raises:
         ValueError: It is not in the cache, and the hub did not give it.
@@ -53,12 +59,12 @@ def hub_folder(repo: str, revision: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     fetch = partial(
-        snapshot_download, repo, revision=revision or None, allow_patterns=list(_WANTED)
+        snapshot_download, repo, revision=revision or None, allow_patterns=[*_SMALL, needed]
     )
-    try:
-        return Path(fetch(local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass
+    with contextlib.suppress(LocalEntryNotFoundError):
+        folder = Path(fetch(local_files_only=True))
+        if any(folder.glob(needed)):
+            return folder
     try:
         return Path(fetch())
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

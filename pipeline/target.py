@@ -14,7 +14,14 @@ from hydra.utils import instantiate
 
 from pipeline.cache import cache_root
 from pipeline.engine.torch.gguf_checkpoint import convert_gguf
-from pipeline.source import PACKAGE, hub_folder, is_hub_id, packaged_file
+from pipeline.source import (
+    PACKAGE,
+    TOKENIZER,
+    WEIGHTS,
+    hub_folder,
+    is_hub_id,
+    packaged_file,
+)
 from pipeline.tokenizer import Tokenizer
 from verify.base import TargetShape
 
@@ -73,18 +80,7 @@ class Target:
         Raises:
             ValueError: The source is not there, damaged, or the cache cannot take it.
         """
-        if self.is_random:
-            raise ValueError(f"target={self.name} has random weights and no checkpoint folder")
-        if self.source.startswith(PACKAGE):
-            return convert_gguf(packaged_file(self.source), cache)
-        path = Path(self.source).expanduser()
-        if path.is_file() and path.suffix == ".gguf":
-            return convert_gguf(path, cache)
-        if path.is_dir():
-            return path
-        if is_hub_id(self.source):
-            return hub_folder(self.source, self.revision)
-        raise ValueError(f"target.source={self.source}: no such folder or .gguf file")
+        return self._folder(cache, WEIGHTS)
 
     def checkpoint(self, cache: Path) -> Checkpoint | RandomCheckpoint:
         """Return the checked checkpoint for the torch engine; weights load when asked for.
@@ -113,7 +109,22 @@ class Target:
                 f"target={self.name} has random weights and no tokenizer: it can show what a step"
                 " costs; for prompts choose a target with a checkpoint"
             )
-        return Tokenizer(self.folder(cache))
+        return Tokenizer(self._folder(cache, TOKENIZER))
+
+    def _folder(self, cache: Path, needed: str) -> Path:
+        """Return the folder; of a hub checkpoint, only what is needed is fetched."""
+        if self.is_random:
+            raise ValueError(f"target={self.name} has random weights and no checkpoint folder")
+        if self.source.startswith(PACKAGE):
+            return convert_gguf(packaged_file(self.source), cache)
+        path = Path(self.source).expanduser()
+        if path.is_file() and path.suffix == ".gguf":
+            return convert_gguf(path, cache)
+        if path.is_dir():
+            return path
+        if is_hub_id(self.source):
+            return hub_folder(self.source, self.revision, needed)
+        raise ValueError(f"target.source={self.source}: no such folder or .gguf file")
 
 
 def main(arguments: list[str]) -> None:

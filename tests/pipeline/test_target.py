@@ -147,3 +147,24 @@ def test_a_manifest_tells_what_the_folder_was_made_from(embedded, own_cache, ggu
     manifest = json.loads((embedded.folder(own_cache) / "specroi.json").read_text())
     assert manifest["bytes"] == gguf_file.stat().st_size
     assert manifest["source"] == gguf_file.name
+
+
+def test_a_hub_checkpoint_in_the_local_hub_cache_needs_no_network(embedded, cache, tmp_path):
+    import huggingface_hub.constants
+
+    commit = "0" * 40
+    repo = tmp_path / "models--some--model"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    snapshot = repo / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    for path in embedded.folder(cache).iterdir():
+        (snapshot / path.name).symlink_to(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+        patch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        target = Target("t", "some/model")
+        assert target.folder(tmp_path) == snapshot
+        assert target.checkpoint(tmp_path).digest == embedded.checkpoint(cache).digest
+        (snapshot / "model.safetensors").unlink()
+        assert target.tokenizer(tmp_path).vocab_size == 49152
