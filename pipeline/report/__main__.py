@@ -9,20 +9,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipeline.provenance import masked
 from pipeline.record import CellRecord
 from pipeline.report import terminal_table, write_report
 from pipeline.store import SweepFolder
+from pipeline.track import TrackerAway, load
 
 KEYS = ("sweep", "runs", "tracking.uri")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the report, print the table and the report's path; 2 if the arguments are wrong."""
+    """Write the report, print the table and the report's path; 2 if there is nothing to report."""
     try:
         given = _parse(sys.argv[1:] if arguments is None else arguments)
         records, folder, provenance = _read(given)
         path = write_report(records, folder, provenance)
-    except ValueError as error:
+    except (ValueError, TrackerAway) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write(f"{terminal_table(records)}\n\nreport: {path}\n")
@@ -53,19 +55,18 @@ def _read(given: Mapping[str, str]) -> tuple[list[CellRecord], Path, dict[str, s
 
     Raises:
         ValueError: Neither has the sweep.
+        TrackerAway: The tracking server does not answer.
     """
     runs = Path(given.get("runs", "runs"))
     for path in (Path(given["sweep"]), runs / "sweeps" / given["sweep"]):
         if (path / "sweep.json").exists():
             folder = SweepFolder(path.absolute())
             return folder.records(), path, folder.facts["provenance"]
-    from pipeline import track  # loads MLflow, which takes seconds
-
-    uri = track.tracking_uri(given.get("tracking.uri"), runs)
+    uri = given.get("tracking.uri", f"sqlite:///{runs.absolute() / 'mlflow.db'}")
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
         raise ValueError(f"sweep={given['sweep']}: no such folder, and there is no store at {uri}")
-    records = track.load(uri, given["sweep"])
-    return records, runs / "reports" / given["sweep"], {"read from": uri}
+    records = load(uri, given["sweep"])
+    return records, runs / "reports" / given["sweep"], {"read from": masked(uri)}
 
 
 if __name__ == "__main__":

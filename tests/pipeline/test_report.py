@@ -15,6 +15,7 @@ from pipeline.report.__main__ import main
 from pipeline.report.advice import advice
 from pipeline.statistics import Interval
 from pipeline.store import create_sweep
+from pipeline.track import TrackerAway
 from pipeline.wording import cell_names, times, with_interval
 
 from .synthetic import COST, make_plain, make_record, make_sweep
@@ -279,6 +280,22 @@ def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys):
     assert main([f"sweep={folder.sweep_id}", f"runs={tmp_path}"]) == 0
     assert (folder.path / "report.md").read_text() == text
     assert "report: " in capsys.readouterr().out
+
+
+def test_without_the_folder_the_report_is_written_from_tracking(tmp_path, capsys):
+    sweep = make_sweep(2, 40)
+    with patch("pipeline.report.__main__.load", return_value=sweep) as load:
+        assert main(["sweep=ID", f"runs={tmp_path}", "tracking.uri=http://user:secret@host"]) == 0
+    load.assert_called_once_with("http://user:secret@host", "ID")
+    text = (tmp_path / "reports" / "ID" / "report.md").read_text()
+    assert verdict_of(text) == verdict_of(report(sweep, tmp_path))
+    assert "secret" not in text + capsys.readouterr().out
+
+
+def test_a_tracking_server_that_is_away_gets_one_clear_line(capsys):
+    with patch("pipeline.report.__main__.load", side_effect=TrackerAway("no answer")):
+        assert main(["sweep=ID", "tracking.uri=http://host"]) == 2
+    assert capsys.readouterr().err == "no answer\n"
 
 
 @pytest.mark.parametrize(
