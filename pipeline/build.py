@@ -17,6 +17,7 @@ from pipeline.cache import cache_root
 from pipeline.cell import Cell, flat
 from pipeline.engine.base import Prompt
 from pipeline.prompts import prompts_digest
+from pipeline.provenance import masked
 from pipeline.record import CellRecord
 from pipeline.target import Target
 from pipeline.workload import Workload
@@ -122,7 +123,7 @@ def build_cells(
 def command(overrides: Sequence[str]) -> str:
     """Return the command line of these overrides; resuming is not part of what reproduces."""
     kept = (o for o in overrides if not o.startswith("resume="))
-    return " ".join(["python -m pipeline", *map(shlex.quote, kept)])
+    return masked(" ".join(["python -m pipeline", *map(shlex.quote, kept)]))
 
 
 def build_part(config: DictConfig, name: str) -> Any:

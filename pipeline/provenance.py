@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -78,3 +79,8 @@ def _output(*command: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def masked(text: str) -> str:
+    """Return a text with the user and password of every address in it hidden."""
+    return re.sub(r"://[^/@\s]+@", "://***@", text)

@@ -1,12 +1,13 @@
 """MLflow: a parent run per sweep, a child run per cell, and the way back.
 
-The only module that imports MLflow, and only the driver does so. Everything here can be repeated:
-what is already there is found by its tags and only what differs is sent, so that logging a cell
+The only module that imports MLflow, only when it is used, and only in the driver. Everything here
+can be repeated: runs are found by their tags and only what differs is sent, so that logging a cell
 as it ends, finishing a sweep and `python -m pipeline.track sync` are one code path.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -14,13 +15,15 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.judge import compare
-from pipeline.measure import measure, metrics
+from pipeline.logged import repetition_metrics, status_tags, sweep_summary
+from pipeline.measure import metrics
+from pipeline.provenance import masked
 from pipeline.record import CellRecord, Status, load_record
 from pipeline.store import SweepFolder
 
@@ -29,9 +32,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 Item = TypeVar("Item")
-PARENT = "mlflow.parentRunId"
-ENDS = {Status.FAILED: "FAILED"}  # MLflow's own run status; our status is a tag
 BATCH = 100  # parameters and tags that MLflow takes at once
+DIGEST_CHARACTERS = 36  # MLflow's limit for a data set's
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -42,9 +44,8 @@ QUIET = {
 }
 
 
-def tracking_uri(uri: str | None, runs: Path) -> str:
-    """Return the tracking URI: the setting, else a SQLite store in the folder of runs."""
-    return uri or f"sqlite:///{runs.expanduser().absolute() / 'mlflow.db'}"
+class TrackerAway(Exception):
+    """The tracking server did not do what it was asked to; the text says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -61,71 +62,73 @@ class Tracker:
         Raises:
             ValueError: It cannot be opened.
         """
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
-        from mlflow import MlflowClient  # seconds; the driver does it while Ray starts
-        from mlflow.exceptions import MlflowException
-
         try:
-            client = MlflowClient(uri)
-            found = client.get_experiment_by_name(experiment)
-            if found is not None:
-                return cls(client, found.experiment_id)
-            artifacts = runs.expanduser().absolute() / "mlartifacts"
-            place = artifacts.as_uri() if uri.startswith("sqlite:") else None
-            return cls(client, client.create_experiment(experiment, artifact_location=place))
-        except (MlflowException, OSError) as error:
+            with _answering():
+                client = _client(uri)
+                found = client.get_experiment_by_name(experiment)
+                if found is not None:
+                    return cls(client, found.experiment_id)
+                place = (runs / "mlartifacts").as_uri() if uri.startswith("sqlite:") else None
+                return cls(client, client.create_experiment(experiment, artifact_location=place))
+        except TrackerAway as reason:
             raise ValueError(
-                f"tracking.uri={uri}: cannot be opened ({_line(error)}); start that server, or"
+                f"tracking.uri={masked(uri)}: cannot be opened ({reason}); start that server, or"
                 " leave the setting out for a store in the folder of runs"
             ) from None
 
-    def parent(self, sweep: SweepFolder) -> str:
-        """Return the run id of the sweep's parent run, made if it is not there."""
-        found = self._find(f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'sweep'")
-        if found is not None:
-            return str(found.info.run_id)
-        tags = {"sweep_id": sweep.sweep_id, "kind": "sweep"}
-        run = self.client.create_run(self.experiment_id, tags=tags, run_name=sweep.sweep_id)
-        self._params(run.info.run_id, {**sweep.facts["provenance"], **sweep.facts["settings"]})
-        return str(run.info.run_id)
+    def begin(self, sweep: SweepFolder) -> str:
+        """Return the run id of the sweep's parent run, made if it is not there.
+
+        Raises:
+            TrackerAway: As everything here that sends.
+        """
+        with _answering():
+            run = self._find(f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'sweep'")
+            if run is None:
+                tags = {"sweep_id": sweep.sweep_id, "kind": "sweep"}
+                run = self.client.create_run(self.experiment_id, tags=tags, run_name=sweep.sweep_id)
+                self._params(run, sweep.facts["provenance"] | sweep.facts["settings"])
+            return str(run.info.run_id)
 
     def send_cell(self, sweep: SweepFolder, record: CellRecord) -> None:
-        """Log one ended cell: settings, status, figures by themselves, responses, log."""
-        run = self._child(sweep, record)
-        run_id = run.info.run_id
+        """Log one ended cell: settings, status, figures by repetition, responses, proof, log."""
         digest = _digest(sweep.cell(record.cell_id))
-        if run.data.tags.get("digest") == digest:
-            return
-        self._tags(run_id, status_tags(record) | {"command": record.command})
-        if record.repetitions:
-            self._repetitions(run_id, record)
-        self._artifacts(run_id, sweep.cell(record.cell_id), record)
-        self.client.set_terminated(run_id, ENDS.get(record.status, "FINISHED"))
-        self._tags(run_id, {"digest": digest})
+        with _answering():
+            run = self._child(sweep, record)
+            if run.data.tags.get("digest") == digest:
+                return
+            self._tags(run, status_tags(record) | {"command": record.command})
+            self._repetitions(run, record)
+            self._artifacts(run, record, sweep.cell(record.cell_id))
+            end = "FAILED" if record.status is Status.FAILED else "FINISHED"
+            self.client.set_terminated(run.info.run_id, end)
+            self._tags(run, {"digest": digest})  # last: it says that all the rest is there
 
-    def finish(self, sweep: SweepFolder, status: str) -> None:
+    def finish(self, sweep: SweepFolder, end: str) -> None:
         """Send what is missing, the figures that need all cells, and the sweep's own artifacts.
 
         Args:
             sweep: A sweep on disk.
-            status: MLflow's word for how it ended: `FINISHED`, `FAILED` or `KILLED`.
+            end: MLflow's word for how it ended: `FINISHED`, `FAILED` or `KILLED`.
         """
-        parent = self.parent(sweep)
-        self.client.update_run(parent, status="RUNNING")
+        parent = self.begin(sweep)
         records = [r for r in sweep.records() if r.status is not Status.UNFINISHED]
         for record in records:
             self.send_cell(sweep, record)
-        for comparison in compare(records):
-            for record in comparison.records:
-                run = self._child(sweep, record)
-                self._tags(run.info.run_id, status_tags(record))
-                if record.cell_id in comparison.measurements:
-                    self._metrics(run, metrics(comparison.measurements[record.cell_id]))
-        for path in sorted(p for p in sweep.path.iterdir() if p.name != "cells"):
-            send = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
-            send(parent, str(path), *([path.name] if path.is_dir() else []))
-        self.client.set_terminated(parent, status)
+        comparisons = compare(records)
+        with _answering():
+            for comparison in comparisons:
+                for record in comparison.records:
+                    run = self._child(sweep, record)
+                    self._tags(run, status_tags(record))
+                    if record.cell_id in comparison.measurements:
+                        self._metrics(run, metrics(comparison.measurements[record.cell_id]))
+            tags, values = sweep_summary(comparisons)
+            self._tags(self.client.get_run(parent), tags)
+            self._metrics(self.client.get_run(parent), values)
+            for path in sorted(p for p in sweep.path.iterdir() if p.is_file()):
+                self.client.log_artifact(parent, str(path))
+            self.client.set_terminated(parent, end)
 
     def _find(self, query: str) -> Run | None:
         """Return the first run that a query finds."""
@@ -140,158 +143,127 @@ class Tracker:
             return found
         run = self.client.create_run(
             self.experiment_id,
-            start_time=int(1000 * (time.time() - sum(record.seconds.values()))),
+            start_time=_milliseconds(time.time() - sum(record.seconds.values())),
             tags={
-                PARENT: self.parent(sweep),
+                "mlflow.parentRunId": self.begin(sweep),
+                "kind": "cell",
                 "sweep_id": sweep.sweep_id,
                 "cell_id": record.cell_id,
-                "kind": "cell",
+                "position": str(sweep.facts["cell_ids"].index(record.cell_id)),
                 "comparison": record.comparison,
                 "baseline": str(record.is_baseline).lower(),
             },
             run_name=record.label,
         )
-        self._params(run.info.run_id, record.params)
-        self._dataset(run.info.run_id, record)
+        self._params(run, record.params)
+        self._dataset(run, record)
         return run
 
-    def _params(self, run_id: str, values: Mapping[str, str]) -> None:
-        """Log parameters."""
+    def _params(self, run: Run, values: Mapping[str, Any]) -> None:
+        """Log parameters; MLflow refuses empty ones."""
         from mlflow.entities import Param
 
         for some in _batches([Param(k, str(v)) for k, v in values.items() if str(v)]):
-            self.client.log_batch(run_id, params=some)
+            self.client.log_batch(run.info.run_id, params=some)
 
-    def _tags(self, run_id: str, values: Mapping[str, str]) -> None:
+    def _tags(self, run: Run, values: Mapping[str, str]) -> None:
         """Set tags."""
         from mlflow.entities import RunTag
 
-        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in values.items()])
+        self.client.log_batch(run.info.run_id, tags=[RunTag(k, v) for k, v in values.items()])
 
     def _metrics(self, run: Run, values: Mapping[str, float]) -> None:
         """Log the metrics that the run does not have yet."""
         from mlflow.entities import Metric
 
-        have, now = run.data.metrics, int(1000 * time.time())
+        have, now = run.data.metrics, _milliseconds(time.time())
         new = [Metric(k, v, now, 0) for k, v in values.items() if have.get(k) != v]
         for some in _batches(new):
             self.client.log_batch(run.info.run_id, metrics=some)
 
-    def _repetitions(self, run_id: str, record: CellRecord) -> None:
-        """Log each repetition's own figures as a step, and the phases' seconds."""
+    def _repetitions(self, run: Run, record: CellRecord) -> None:
+        """Log each repetition's own figures as a step, and the seconds by phase."""
         from mlflow.entities import Metric
 
-        now = int(1000 * time.time())
+        now = _milliseconds(time.time())
         found = [Metric(f"seconds_{k}", v, now, 0) for k, v in record.seconds.items()]
-        for step, name, value in _by_repetition(record):
-            found.append(Metric(name, value, now, step))
+        found += [Metric(name, v, now, step) for step, name, v in repetition_metrics(record)]
         for some in _batches(found):
-            self.client.log_batch(run_id, metrics=some)
+            self.client.log_batch(run.info.run_id, metrics=some)
 
-    def _dataset(self, run_id: str, record: CellRecord) -> None:
+    def _dataset(self, run: Run, record: CellRecord) -> None:
         """Name the workload as the run's data set."""
         from mlflow.entities import Dataset, DatasetInput
 
         settings = {k: v for k, v in record.params.items() if k.startswith("workload.")}
         data = Dataset(
             name=record.params["workload"],
-            digest=record.params["prompts_digest"][:36],  # MLflow's limit
+            digest=record.params["prompts_digest"][:DIGEST_CHARACTERS],
             source_type="specroi",
             source=json.dumps(settings),
         )
-        self.client.log_inputs(run_id, [DatasetInput(data)])
+        self.client.log_inputs(run.info.run_id, [DatasetInput(data)])
 
-    def _artifacts(self, run_id: str, folder: Path, record: CellRecord) -> None:
+    def _artifacts(self, run: Run, record: CellRecord, folder: Path) -> None:
         """Send the cell's folder, its proof and the command that reproduces it."""
+        run_id = run.info.run_id
         self.client.log_artifacts(run_id, str(folder))
         self.client.log_text(run_id, record.command + "\n", "command.txt")
         if record.proof is not None:
             self.client.log_dict(run_id, asdict(record.proof), "proof.json")
 
 
-@dataclass
-class Sender:
-    """Sends as long as the tracking server answers; results are on disk, so its loss is a warning.
-
-    Attributes:
-        seconds: Time spent here.
-        away: The server did not answer; nothing more is sent.
-    """
-
-    tracker: Tracker
-    sweep: SweepFolder
-    warn: Callable[[str], None]
-    seconds: float = 0.0
-    away: bool = False
-
-    def cell(self, record: CellRecord) -> None:
-        """Send an ended cell."""
-        if not self.away:
-            with self._sending():
-                self.tracker.send_cell(self.sweep, record)
-
-    def finish(self, status: str) -> None:
-        """Send the sweep's end, and what is missing of its cells."""
-        if not self.away:
-            with self._sending():
-                self.tracker.finish(self.sweep, status)
-
-    @contextlib.contextmanager
-    def _sending(self) -> Iterator[None]:
-        """Turn the loss of the server into one warning."""
-        from mlflow.exceptions import MlflowException
-
-        begun = time.perf_counter()
-        try:
-            yield
-        except (MlflowException, OSError) as error:
-            self.away = True
-            self.warn(
-                f"MLflow is away ({_line(error)}); results are in {self.sweep.path}, send them with"
-                f" `python -m pipeline.track sync {self.sweep.path}`"
-            )
-        self.seconds += time.perf_counter() - begun
-
-
-def status_tags(record: CellRecord) -> dict[str, str]:
-    """Return how a cell ended, as tags."""
-    return {"status": record.status, "reason": record.reason, "stop_rule": record.stop_rule}
-
-
 def load(uri: str, sweep_id: str) -> list[CellRecord]:
-    """Read a sweep's cells back from MLflow; neither the engine nor the sweep's folder is needed.
+    """Read a sweep's cells back, in the order of the grid; MLflow alone is needed.
 
     Raises:
         ValueError: There is no such sweep.
+        TrackerAway: The server does not answer.
     """
+    with _answering(), tempfile.TemporaryDirectory() as place:
+        client = _client(uri)
+        experiments = [e.experiment_id for e in client.search_experiments()]
+        query = f"tags.sweep_id = '{sweep_id}' and tags.kind = 'cell'"
+        runs = client.search_runs(experiments, query)
+        folders = []
+        for run in sorted(runs, key=lambda run: int(run.data.tags["position"])):
+            folders.append(Path(place) / run.info.run_id)
+            folders[-1].mkdir()
+            client.download_artifacts(run.info.run_id, "", str(folders[-1]))
+        if folders:
+            return [load_record(folder) for folder in folders]
+    raise ValueError(f"sweep={sweep_id}: tracking.uri={masked(uri)} has no such sweep")
+
+
+def _client(uri: str) -> MlflowClient:
+    """Connect; a SQLite store is made on first use."""
     from mlflow import MlflowClient
 
-    client = MlflowClient(uri)
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    query = f"tags.sweep_id = '{sweep_id}' and tags.kind = 'cell'"
-    runs = client.search_runs(experiments, query, order_by=["attributes.start_time ASC"])
-    if not runs:
-        raise ValueError(f"sweep={sweep_id}: tracking.uri={uri} has no such sweep")
-    with tempfile.TemporaryDirectory() as place:
-        folders = [Path(place) / run.info.run_id for run in runs]
-        for run, folder in zip(runs, folders, strict=True):
-            folder.mkdir()
-            client.download_artifacts(run.info.run_id, "", str(folder))
-        return [load_record(folder) for folder in folders]
+    return MlflowClient(uri)
 
 
-def _by_repetition(record: CellRecord) -> Iterator[tuple[int, str, float]]:
-    """Yield step, name and value of each repetition's figures."""
-    from dataclasses import replace
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """Import MLflow, which takes seconds, and turn its errors into one of ours."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
-    for step, responses in enumerate(record.repetitions):
-        alone = replace(record, repetitions=(responses,))
-        try:
-            figures = metrics(measure(alone, None))
-        except ValueError:  # every response ended at its first token
-            continue
-        for name in ("tok_s", "accept_length", "step_ms"):
-            yield step, f"repetition_{name}", figures[name]
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise TrackerAway(_line(error)) from None
+
+
+def _line(error: BaseException) -> str:
+    """Return an error's first line."""
+    return masked((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a time as MLflow wants it."""
+    return int(1000 * seconds)
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -308,28 +280,40 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _line(error: BaseException) -> str:
-    """Return an error's first line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def sync(folder: Path, uri: str | None = None) -> str:
+    """Send what a sweep on disk has and MLflow has not; return the tracking URI.
+
+    Args:
+        folder: The sweep's folder.
+        uri: Where to; None is where the sweep was tracked.
+
+    Raises:
+        ValueError: It is not a sweep's folder, or the store cannot be opened.
+        TrackerAway: The server went away.
+    """
+    sweep = SweepFolder(folder.absolute())
+    if not (folder / "sweep.json").is_file():
+        raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
+    where = sweep.facts["tracking"]
+    to = uri or where["uri"]
+    tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
+    tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
+    return masked(to)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `sync [FOLDER ...]`: send to MLflow what sweeps on disk have and it has not."""
-    import argparse
-
+    """Send to MLflow what sweeps on disk have and it has not; 2 if one cannot be sent."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.track", description=main.__doc__)
     parser.add_argument("action", choices=["sync"])
-    parser.add_argument(
-        "folders", nargs="*", type=Path, help="sweep folders; all under runs/ when none"
-    )
+    parser.add_argument("folders", nargs="*", type=Path, help="default: all in runs/sweeps")
+    parser.add_argument("--uri", help="default: where the sweep was tracked")
     given = parser.parse_args(arguments)
-    folders = given.folders or sorted(Path("runs/sweeps").glob("*"))
-    for folder in folders:
-        sweep = SweepFolder(folder.absolute())
-        where = sweep.facts["tracking"]
-        tracker = Tracker.open(where["uri"], where["experiment"], Path(where["runs"]))
-        tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
-        sys.stdout.write(f"{sweep.sweep_id}: in {where['uri']}\n")
+    try:
+        for folder in given.folders or sorted(Path("runs/sweeps").glob("*")):
+            sys.stdout.write(f"{folder.name}: in {sync(folder, given.uri)}\n")
+    except (ValueError, TrackerAway) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     return 0
 
 

@@ -10,8 +10,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.engine.base import Prompt, Response
+from drafters.none import NoDrafter
+from pipeline.build import Planned
+from pipeline.cell import Cell, Parallelism
+from pipeline.engine.base import Prompt, Response, Sampling
+from pipeline.target import Target
+from pipeline.workload import Jsonl
 from verify.base import Proof
+from verify.extend import Extend
+
+PROMPTS = tuple(Prompt(f"p{i}", "chat", (1, 2, 3)) for i in range(3))
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,7 @@ class TinyEngine:
     """Answers each prompt with `steps` steps of one token.
 
     Attributes:
-        breaks: `raise`, `exit`, `kill`, `hang`, `start`, `memory` or "": what happens in the
+        breaks: `raise`, `exit`, `kill`, `hang`, `start` or "": what happens in the
             second repetition (`start`: while starting).
         label: Keeps cells apart.
         gate: Folder; a repetition waits until it holds the file `go` when this is not "".
@@ -34,8 +42,7 @@ class TinyEngine:
     name: str = "tiny"
 
     def check(self, cell) -> None:
-        if self.label == "impossible":
-            raise ValueError("engine.label=impossible: choose another")
+        """Run anything."""
 
     def start(self, cell):
         if self.breaks == "start":
@@ -104,3 +111,18 @@ def _break(how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
         time.sleep(600)
+
+
+def plan(engine: TinyEngine, impossible: str = "") -> Planned:
+    """Return a cell of the engine; its drafter and verify backend are the real, plain ones."""
+    cell = Cell(
+        target=Target("tiny", "package:tiny/tiny.gguf"),
+        drafter=NoDrafter(name=f"none-{engine.label}"),
+        verify=Extend(),
+        engine=engine,
+        workload=Jsonl(__file__),
+        sampling=Sampling(8),
+        parallelism=Parallelism(),
+        prompts_digest="tiny",
+    )
+    return Planned(cell, PROMPTS, f"make {engine.label}", impossible)

@@ -1,0 +1,122 @@
+"""What a sweep is told beside its cells: where, how long, how precise."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig
+
+from pipeline.build import build_part
+from pipeline.lane import Worker
+from pipeline.provenance import masked
+from pipeline.turns import Measuring
+
+
+class Launcher(Protocol):
+    """Where cells run: Ray (`pipeline.launcher`), or this process in tests."""
+
+    @property
+    def address(self) -> str:
+        """`local`, or the cluster's address."""
+        ...
+
+    @property
+    def resident(self) -> int:
+        """Most cells that are loaded at once."""
+        ...
+
+    @property
+    def gpus_per_cell(self) -> int:
+        """GPUs reserved for a cell; 0 is what its engine asks for."""
+        ...
+
+    @property
+    def start_timeout_s(self) -> float:
+        """Longest start, and longest warm-up."""
+        ...
+
+    @property
+    def repetition_timeout_s(self) -> float:
+        """Longest repetition."""
+        ...
+
+    @property
+    def on_busy(self) -> str:
+        """`wait` or `refuse` when another sweep runs on this machine."""
+        ...
+
+    def connect(self) -> AbstractContextManager[int]:
+        """Make workers possible for the time of a sweep; gives the number of GPUs there."""
+        ...
+
+    def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
+        """Start a fresh worker process."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a sweep is told beside its cells.
+
+    Attributes:
+        runs: Folder of all sweeps.
+        resume: Continue the newest sweep of the same cells.
+        seed: Shuffles the order of repetitions.
+    """
+
+    runs: Path
+    resume: bool
+    launcher: Launcher
+    measuring: Measuring
+    tracking_uri: str
+    experiment: str
+    seed: int = 0
+
+    @classmethod
+    def read(cls, config: DictConfig) -> Settings:
+        """Read them from a composed config.
+
+        Raises:
+            ValueError: A value is out of its range; the text names the setting.
+        """
+        runs = Path(config.runs).expanduser().absolute()
+        if config.cache:
+            os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
+        return cls(
+            runs=runs,
+            resume=config.resume,
+            launcher=build_part(config, "launcher"),
+            measuring=Measuring(**config.measurement),
+            tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
+            experiment=config.tracking.experiment,
+            seed=config.sampling.seed,
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `sweep.json` keeps of them."""
+        return {
+            "command": masked(shlex.join(["python", "-m", "pipeline", *sys.argv[1:]])),
+            "precision": self.measuring.precision,
+            "launcher": self.launcher.address,
+        }
+
+    @property
+    def tracking(self) -> dict[str, str]:
+        """Where a sweep is tracked, for `sweep.json`; without a password."""
+        uri = masked(self.tracking_uri)
+        return {"uri": uri, "experiment": self.experiment, "runs": str(self.runs)}
+
+    @property
+    def dashboard(self) -> str:
+        """How to look at the runs: an address, or the command that serves it."""
+        uri = masked(self.tracking_uri)
+        if uri.startswith("http"):
+            return uri
+        return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"

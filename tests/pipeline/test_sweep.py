@@ -1,0 +1,134 @@
+"""A sweep from cells to report, with workers in this process."""
+
+import time
+
+import pytest
+from mlflow import MlflowClient
+
+from pipeline import lock
+from pipeline.record import Status, load_record
+from pipeline.store import SweepFolder
+from pipeline.sweep import run_sweep
+from pipeline.track import load
+
+from ..faults.tiny_engine import TinyEngine, plan
+from .inline import InlineLauncher, make_settings
+
+# MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+
+
+def sweep(runs, planned, **changed):
+    """Run a sweep; return its exit status, its folder and what its workers did."""
+    launcher = changed.pop("launcher", None) or InlineLauncher()
+    status = run_sweep(planned, make_settings(runs, launcher, **changed), time.perf_counter())
+    folders = sorted((runs / "sweeps").iterdir())
+    return status, SweepFolder(folders[-1]), launcher.log
+
+
+def test_cells_take_turns_in_shuffled_rounds_and_nothing_starts_between(tmp_path):
+    planned = [plan(TinyEngine(label)) for label in "abcd"]
+    status, folder, log = sweep(tmp_path, planned, seed=1)
+    assert status == 0
+    assert [r.status for r in folder.records()] == [Status.OK] * 4
+    ids = [p.cell.cell_id for p in planned]
+    assert [name for _, name in log[:8]] == ["start"] * 4 + ["warm_up"] * 4
+    turns = [cell for cell, name in log if name == "repeat"]
+    rounds = [turns[i : i + 4] for i in (0, 4, 8)]
+    assert all(sorted(each) == sorted(ids) for each in rounds)
+    assert len(set(map(tuple, rounds))) > 1
+
+
+def test_at_most_resident_cells_are_loaded_at_once(tmp_path):
+    planned = [plan(TinyEngine(label)) for label in "abc"]
+    _, _, log = sweep(tmp_path, planned, launcher=InlineLauncher(resident=2))
+    alive, most = set(), 0
+    for cell, name in log:
+        alive = alive | {cell} if name != "kill" else alive - {cell}
+        most = max(most, len(alive))
+    assert most == 2
+
+
+def test_a_failed_cell_gives_status_1_and_resume_runs_it_again_alone(tmp_path, capsys, monkeypatch):
+    planned = [plan(TinyEngine("a")), plan(TinyEngine("b", "raise"))]
+    status, folder, _ = sweep(tmp_path, planned)
+    assert status == 1
+    good, bad = folder.records()
+    assert (good.status, bad.status) == (Status.OK, Status.FAILED)
+    assert bad.reason == "repeat raised the kernel is missing"
+    assert len(bad.repetitions) == 1
+    assert capsys.readouterr().out.count("the kernel is missing") >= 2
+
+    monkeypatch.setattr("tests.faults.tiny_engine._break", lambda how: None)  # repaired
+    status, again, log = sweep(tmp_path, planned, resume=True)
+    assert status == 0
+    assert again == folder
+    assert {cell for cell, _ in log} == {bad.cell_id}
+    assert [r.status for r in again.records()] == [Status.OK] * 2
+    assert again.records()[0] == good
+
+
+def test_an_impossible_cell_is_skipped_with_its_reason(tmp_path):
+    planned = [plan(TinyEngine("a")), plan(TinyEngine("b"), impossible="engine.label=b: no")]
+    status, folder, log = sweep(tmp_path, planned)
+    assert status == 0
+    skipped = folder.records()[1]
+    assert (skipped.status, skipped.reason) == (Status.SKIPPED, "engine.label=b: no")
+    assert skipped.cell_id not in {cell for cell, _ in log}
+
+
+def test_a_cell_that_needs_more_gpus_than_there_are_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(TinyEngine, "num_gpus", lambda self, cell: 4, raising=False)
+    launcher = InlineLauncher(num_gpus=2)
+    settings = make_settings(tmp_path, launcher)
+    assert run_sweep([plan(TinyEngine("a"))], settings, time.perf_counter()) == 2
+    assert (
+        "none-a × extend needs 4 GPUs and launcher.address=inline has 2" in capsys.readouterr().err
+    )
+    assert launcher.log == []
+
+
+def test_resume_on_another_machine_is_refused(tmp_path, capsys):
+    planned = [plan(TinyEngine("a"))]
+    _, folder, _ = sweep(tmp_path, planned)
+    folder.note(provenance=folder.facts["provenance"] | {"cpu": "another"})
+    settings = make_settings(tmp_path, InlineLauncher(), resume=True)
+    assert run_sweep(planned, settings, time.perf_counter()) == 2
+    assert "began on cpu=another" in capsys.readouterr().err
+
+
+def test_mlflow_holds_what_the_disk_holds(tmp_path):
+    planned = [plan(TinyEngine("b")), plan(TinyEngine("a", steps=30))]
+    _, folder, _ = sweep(tmp_path, planned)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert load(uri, folder.sweep_id) == folder.records()
+    client = MlflowClient(uri)
+    ids = [e.experiment_id for e in client.search_experiments()]
+    (parent,) = client.search_runs(ids, "tags.kind = 'sweep'")
+    children = client.search_runs(ids, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    assert {c.data.tags["cell_id"] for c in children} == {p.cell.cell_id for p in planned}
+    assert {c.data.tags["status"] for c in children} == {"ok"}
+    child = next(c for c in children if c.data.params["engine.label"] == "a")
+    assert child.data.metrics["tok_s"] == pytest.approx(500)  # a token per step of 2 ms
+    assert len(client.get_metric_history(child.info.run_id, "repetition_tok_s")) == 3
+    assert child.data.params["drafter"] == "none-a"
+    assert child.inputs.dataset_inputs[0].dataset.name == "jsonl"
+    names = {f.path for f in client.list_artifacts(child.info.run_id)}
+    assert {"record.json", "repetition_002.jsonl", "proof.json", "command.txt"} <= names
+    assert {f.path for f in client.list_artifacts(parent.info.run_id)} >= {
+        "report.md",
+        "sweep.json",
+    }
+    assert parent.data.metrics["best_tok_s"] == pytest.approx(500)
+
+
+def test_the_record_says_where_the_time_went(tmp_path):
+    _, folder, _ = sweep(tmp_path, [plan(TinyEngine("a"))])
+    (record,) = folder.records()
+    assert set(record.seconds) == {"start", "warm_up", "measure", "orchestrate"}
+    assert load_record(folder.cell(record.cell_id)) == record
