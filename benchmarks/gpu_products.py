@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.gpu_target import CUDA, copy_bandwidth, graph_ms
-from pipeline.engine.torch.triton_ops.product import Tile, skinny_linear
+from pipeline.engine.torch.gpu.product import Cut, skinny_linear
 
 SHAPES = {
     "qkv": (6144, 4096),
@@ -23,25 +23,22 @@ SHAPES = {
     "down": (4096, 14336),
     "head": (128256, 4096),
 }
-TILES = [
-    Tile(*cut, ahead)
-    for cut in (
-        (16, 256, 4, 4),
-        (16, 512, 3, 4),
-        (16, 256, 6, 2),
-        (16, 512, 4, 8),
-        (32, 128, 5, 4),
-        (32, 256, 4, 4),
-        (64, 128, 4, 4),
-        (64, 256, 3, 8),
-        (128, 64, 5, 4),
-        (128, 128, 4, 8),
-    )
-    for ahead in (0, 2048)
+CUTS = [
+    Cut(2, 8, 4, 2),
+    Cut(2, 8, 4, 2, ahead=1),
+    Cut(2, 8, 4, 2, ahead=3),
+    Cut(1, 8, 4, 3),
+    Cut(1, 8, 6, 2),
+    Cut(3, 8, 3, 2),
+    Cut(4, 8, 2, 2),
+    Cut(2, 16, 4, 1),
+    Cut(2, 4, 4, 4),
+    Cut(2, 8, 2, 3),
+    Cut(1, 4, 4, 5),
 ]
 
 
-def speed(num_out: int, depth: int, width: int, tile: Tile | None) -> float:
+def speed(num_out: int, depth: int, width: int, cut: Cut | None) -> float:
     """Return GB/s of a sequence of products; None is cuBLAS."""
     size = num_out * depth * 2
     weights = [
@@ -52,10 +49,10 @@ def speed(num_out: int, depth: int, width: int, tile: Tile | None) -> float:
 
     def run() -> None:
         for weight in weights:
-            if tile is None:
+            if cut is None:
                 functional.linear(x, weight)
             else:
-                skinny_linear(x, weight, tile=tile)
+                skinny_linear(x, weight, cut=cut)
 
     return len(weights) * size / graph_ms(run) / 1e6
 
@@ -69,11 +66,8 @@ def main(out: str, widths: list[int]) -> None:
     for name, (num_out, depth) in SHAPES.items():
         for width in widths:
             found = {"cuBLAS": speed(num_out, depth, width, None)}
-            for tile in TILES:
-                try:
-                    found[str(tuple(tile))] = speed(num_out, depth, width, tile)
-                except Exception as error:  # noqa: BLE001 - a cut that does not fit is a result
-                    print(name, tile, type(error).__name__, str(error)[:80])
+            for cut in CUTS:
+                found[str(tuple(cut))] = speed(num_out, depth, width, cut)
             best = sorted(found.items(), key=lambda item: -item[1])
             rows.append({"shape": name, "width": width, "gb_s": found})
             print(

@@ -25,7 +25,7 @@ CONTEXTS = (256, 512, 2048, 8192, 32768)
 CONTEXT = 512
 
 
-def check(num_layers: int = 4, start: int = 300) -> dict[str, float]:
+def check(num_layers: int = 2, start: int = 300) -> dict[str, float]:
     """Return the captured step's relative error against float64, and how its bits behave."""
     model, exact = target(num_layers, 1024), target(num_layers, 1024, torch.float64)
     errors: list[float] = []

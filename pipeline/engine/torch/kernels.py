@@ -1,4 +1,4 @@
-"""The seam between the forward and what computes it: plain torch, or Triton on an NVIDIA GPU."""
+"""The seam between the forward and what computes it: plain torch, or our own on an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -55,14 +55,21 @@ class Kernels(Protocol):
         """Return the norm of `residual + delta`, and that sum."""
         ...
 
-    def rotate_and_store(
+    def attend(
         self, qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
     ) -> Tensor:
-        """Return the turned queries, [W, N, D]; write keys and values, [K, S, D], at the rows."""
-        ...
+        """Turn queries and keys, store keys and values, and attend.
 
-    def attend(self, query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend from the rows to the slots before them and to each other; [W, N * D]."""
+        Args:
+            qkv: [W, (N + 2 * K) * D], the heads of queries, keys and values; N is `num_heads`.
+            rows: The step's rows.
+            keys: [K, S, D], a layer's cache; written at the rows' slots.
+            values: [K, S, D].
+            num_heads: Query heads.
+
+        Returns:
+            [W, N * D].
+        """
         ...
 
     def silu_and_multiply(self, gate_up: Tensor) -> Tensor:
@@ -76,8 +83,9 @@ class Kernels(Protocol):
 
 def kernels_for(device: torch.device, dtype: torch.dtype) -> Kernels:
     """Return the fastest kernels for tensors of this device and type."""
-    if device.type == "cuda" and dtype == torch.bfloat16 and importlib.util.find_spec("triton"):
-        from pipeline.engine.torch import triton_ops
+    compilers = all(importlib.util.find_spec(name) for name in ("triton", "cuda"))
+    if device.type == "cuda" and dtype == torch.bfloat16 and compilers:
+        from pipeline.engine.torch import gpu
 
-        return cast(Kernels, triton_ops)
+        return cast(Kernels, gpu)
     return cast(Kernels, ops)

@@ -164,9 +164,8 @@ class Llama:
 
     def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""
-        kernels = self.kernels
-        query = kernels.rotate_and_store(layer.qkv(x), rows, keys, values, self.num_heads)
-        return layer.output(kernels.attend(query, rows, keys, values))
+        attended = self.kernels.attend(layer.qkv(x), rows, keys, values, self.num_heads)
+        return layer.output(attended)
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
         """Return the feed-forward block's output, [W, H]."""

@@ -138,18 +138,19 @@ def rotate_and_store(
     return turned[:, :num_heads]
 
 
-def attend(query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend from [W, N, D] to the slots that the rows' bias covers; return [W, N * D]."""
-    num_slots = rows.bias.shape[1]
-    return attention(query, keys[:, :num_slots], values[:, :num_slots], rows.bias)
-
-
 def attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
     """Attend from [W, N, D] to [K, S, D]; return [W, N * D]."""
     out = functional.scaled_dot_product_attention(
         query.transpose(0, 1)[None], keys[None], values[None], attn_mask=bias, enable_gqa=True
     )
     return out[0].transpose(0, 1).reshape(query.shape[0], -1)
+
+
+def attend(qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int) -> Tensor:
+    """Turn, store and attend to the slots that the rows' bias covers; return [W, N * D]."""
+    query = rotate_and_store(qkv, rows, keys, values, num_heads)
+    num_slots = rows.bias.shape[1]
+    return attention(query, keys[:, :num_slots], values[:, :num_slots], rows.bias)
 
 
 def silu_and_multiply(gate_up: Tensor) -> Tensor:

@@ -5,14 +5,17 @@ import os
 import pytest
 import torch
 
-if not torch.cuda.is_available():
+DEVICE_IS_GPU = torch.cuda.is_available()
+if not DEVICE_IS_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton comes with torch for NVIDIA GPUs")
+pytest.importorskip("cuda.bindings", reason="as does the driver interface")
 
 from pipeline.engine.torch import ops
-from pipeline.engine.torch.triton_ops import attention, product, rowwise
+from pipeline.engine.torch.gpu import attention, product, rowwise
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+DEVICE = "cuda" if DEVICE_IS_GPU else "cpu"
 # The interpreter has no bfloat16 products.
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float16
 # bf16 carries 8 bits: rounding inputs and outputs leaves 2 to 4 parts in a thousand.
@@ -28,17 +31,23 @@ def error(out, exact):
     return float((out.double() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize(("width", "depth", "num_out"), [(1, 1024, 64), (5, 1280, 40), (16, 64, 9)])
+@pytest.mark.gpu
+@pytest.mark.skipif(not DEVICE_IS_GPU, reason="CUDA C++ needs the GPU")
+@pytest.mark.parametrize("width", [1, 5, 8, 16])
+@pytest.mark.parametrize(("depth", "num_out"), [(4096, 96), (576, 1000), (14336, 64)])
 def test_a_product_of_few_rows_is_near_float64(width, depth, num_out):
     x, weight = drawn(width, depth), drawn(num_out, depth)
-    out = product.skinny_linear(x, weight, torch.float32)
-    assert error(out, x.double() @ weight.double().T) < TOLERANCE
+    exact = x.double() @ weight.double().T
+    assert error(product.skinny_linear(x, weight), exact) < TOLERANCE
+    assert error(product.skinny_linear(x, weight, torch.float32), exact) < TOLERANCE
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not DEVICE_IS_GPU, reason="CUDA C++ needs the GPU")
 def test_a_rows_product_is_the_same_bits_at_every_width():
-    x, weight = drawn(8, 512), drawn(96, 512)
+    x, weight = drawn(16, 4096), drawn(96, 4096)
     wide = product.skinny_linear(x, weight)
-    for row in range(8):
+    for row in range(16):
         assert torch.equal(product.skinny_linear(x[row : row + 1], weight)[0], wide[row])
 
 
@@ -75,39 +84,40 @@ def attention_case(width, start, num_heads=9, num_kv_heads=3, head_dim=64, capac
     positions = torch.arange(width) + start
     rotary = tuple(part[positions].to(DEVICE) for part in table)
     mask = torch.ones(width, width, dtype=torch.bool, device=DEVICE).tril()
-    return qkv, keys, values, rotary, mask, torch.tensor(start, device=DEVICE)
+    tokens = torch.zeros(width, dtype=torch.int64, device=DEVICE)
+    at = torch.tensor(start, device=DEVICE)
+    rows = ops.step_rows(tokens, mask, at, start + width, rotary, torch.float64)
+    return qkv, rows, keys, values
 
 
-def run_triton(qkv, keys, values, rotary, mask, start, num_heads=9):
-    query = attention.rotate_and_store(qkv, rotary, start, keys, values, num_heads)
-    return attention.attend(query, mask.view(torch.uint8), start, keys, values)
+def run_attention(qkv, rows, keys, values):
+    rows = rows._replace(mask=rows.mask.view(torch.uint8))
+    return attention.attend(qkv, rows, keys, values, 9)
 
 
 @pytest.mark.parametrize(("width", "start"), [(1, 0), (1, 63), (4, 61), (8, 300), (16, 640)])
 def test_attention_over_the_cache_is_near_float64(width, start):
-    qkv, keys, values, rotary, mask, at = attention_case(width, start)
-    mask[-1, : width // 2] = False  # a tree's branch does not see its sibling
-    mask[-1, -1] = True
+    qkv, rows, keys, values = attention_case(width, start)
+    # A tree's branch does not see its sibling.
+    rows.mask[-1, : width // 2] = False
+    rows.mask[-1, -1] = True
+    bias = ops.attention_bias(rows.mask, rows.start, start + width, torch.float64)
+    exact_rows = rows._replace(bias=bias, cos=rows.cos.double(), sin=rows.sin.double())
     exact_keys, exact_values = keys.double(), values.double()
-    rows = ops.step_rows(
-        torch.zeros(width, dtype=torch.int64, device=DEVICE),
-        mask, at, keys.shape[1], tuple(t.double() for t in rotary), torch.float64,
-    )  # fmt: skip
-    exact_query = ops.rotate_and_store(qkv.double(), rows, exact_keys, exact_values, 9)
-    exact = ops.attend(exact_query, rows, exact_keys, exact_values)
-    keys[:, start + width :] = values[:, start + width :] = float("nan")  # unused: never read
-    out = run_triton(qkv, keys, values, rotary, mask, at)
-    assert error(out, exact) < TOLERANCE
+    exact = ops.attend(qkv.double(), exact_rows, exact_keys, exact_values, 9)
+    keys[:, start:] = values[:, start:] = float("nan")  # unused: overwritten or never read
+    assert error(run_attention(qkv, rows, keys, values), exact) < TOLERANCE
     used = slice(0, start + width)
     assert error(keys[:, used], exact_keys[:, used]) < TOLERANCE
     assert torch.equal(values[:, used].double(), exact_values[:, used])
 
 
 def test_a_rows_attention_is_the_same_bits_at_every_width():
-    qkv, keys, values, rotary, mask, at = attention_case(6, 250)
-    wide = run_triton(qkv, keys, values, rotary, mask, at)
+    qkv, rows, keys, values = attention_case(6, 250)
+    wide = run_attention(qkv, rows, keys, values)
     for row in range(6):
         one = slice(row, row + 1)
-        part = tuple(t[one] for t in rotary)
-        out = run_triton(qkv[one], keys, values, part, mask[:1, :1], at + row)
-        assert torch.equal(out[0], wide[row])
+        alone = rows._replace(
+            start=rows.start + row, cos=rows.cos[one], sin=rows.sin[one], mask=rows.mask[:1, :1]
+        )
+        assert torch.equal(run_attention(qkv[one], alone, keys, values)[0], wide[row])

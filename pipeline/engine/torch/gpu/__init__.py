@@ -1,4 +1,4 @@
-"""The operations of a Llama layer on an NVIDIA GPU: Triton for a step, plain torch for a prefill.
+"""The operations of a Llama layer on an NVIDIA GPU: own kernels for a step, torch for a prefill.
 
 A prefill's rows fill the tensor cores, and there cuBLAS and torch's attention are at home.
 """
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from pipeline.engine.torch import ops
 from pipeline.engine.torch.ops import Rows
-from pipeline.engine.torch.triton_ops import attention, rowwise
-from pipeline.engine.torch.triton_ops.product import MAX_ROWS, skinny_linear
+from pipeline.engine.torch.gpu import attention, rowwise
+from pipeline.engine.torch.gpu.product import MAX_ROWS, skinny_linear, takes
 
-NAME = "triton (up to 16 rows, else cuBLAS)"
+NAME = "skinny product (up to 16 rows, else cuBLAS)"
 ATTENTION = "triton split-KV"
 
 
@@ -35,12 +35,14 @@ def step_rows(
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Return x, [W, in], times the transpose of `weight`, [out, in]."""
-    return ops.linear(x, weight) if len(x) > MAX_ROWS else skinny_linear(x, weight)
+    if len(x) > MAX_ROWS or not takes(weight):
+        return ops.linear(x, weight)
+    return skinny_linear(x, weight)
 
 
 def logits(x: Tensor, weight: Tensor) -> Tensor:
     """Return the head's product, [W, V] float32; a step's is never rounded to the weights' type."""
-    if len(x) > MAX_ROWS:
+    if len(x) > MAX_ROWS or not takes(weight):
         return ops.logits(x, weight)
     return skinny_linear(x, weight, torch.float32)
 
@@ -57,22 +59,11 @@ def add_rms_norm(
     return rowwise.add_rms_norm(delta, residual, weight, eps)
 
 
-def rotate_and_store(
-    qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
-) -> Tensor:
-    """Return the turned queries, [W, N, D]; write keys and values at the rows' slots."""
+def attend(qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int) -> Tensor:
+    """Turn queries and keys, store keys and values, and attend; [W, N * D]."""
     if len(qkv) > MAX_ROWS:
-        return ops.rotate_and_store(qkv, rows, keys, values, num_heads)
-    return attention.rotate_and_store(
-        qkv, (rows.cos, rows.sin), rows.start, keys, values, num_heads
-    )
-
-
-def attend(query: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
-    """Attend from the rows to the slots before them and to each other; [W, N * D]."""
-    if len(query) > MAX_ROWS:
-        return ops.attend(query, rows, keys, values)
-    return attention.attend(query, rows.mask, rows.start, keys, values)
+        return ops.attend(qkv, rows, keys, values, num_heads)
+    return attention.attend(qkv, rows, keys, values, num_heads)
 
 
 def silu_and_multiply(gate_up: Tensor) -> Tensor:

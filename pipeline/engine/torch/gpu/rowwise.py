@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.engine.torch.triton_ops.launch import begin, overlap, wait
+from pipeline.engine.torch.gpu.launch import begin, overlap, wait
 
 _GATE_BLOCK = 1024
 _BEST_CHUNK = 2048
