@@ -17,6 +17,8 @@ FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-march=native")
 PORTABLE_FLAGS = FLAGS[:-1]
 THREADS_FLAG = "-fopenmp"
 COMPILERS = ("cc", "gcc", "clang")
+HERE = Path(__file__).parent
+STEP = HERE / "step.c"
 
 
 def find_compiler() -> str | None:
@@ -28,9 +30,9 @@ def find_compiler() -> str | None:
     return None
 
 
-def sources() -> list[Path]:
-    """The C files; step.c includes the others."""
-    return sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in {".c", ".h"})
+def sources(root: Path) -> list[Path]:
+    """The C file to compile, and the headers that it may include."""
+    return [root, *sorted(HERE.glob("*.h"))]
 
 
 def cpu_model() -> str:
@@ -43,16 +45,16 @@ def cpu_model() -> str:
     return "\n".join([platform.machine(), *sorted({x for x in lines if x.startswith(keys)})])
 
 
-def library_path(cache: Path, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Where the library for these sources, flags and this processor lies in the cache folder."""
+def library_path(cache: Path, flags: tuple[str, ...] = FLAGS, root: Path = STEP) -> Path:
+    """Where the library for this source, flags and this processor lies in the cache folder."""
     digest = hashlib.sha256("\0".join([*flags, cpu_model()]).encode())
-    for path in sources():
+    for path in sources(root):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return cache / f"native_step-{digest.hexdigest()[:16]}.so"
+    return cache / f"native_{root.stem}-{digest.hexdigest()[:16]}.so"
 
 
-def compile_library(compiler: str, path: Path) -> None:
-    """Compile to `path`, which appears whole or not at all.
+def compile_library(compiler: str, path: Path, root: Path = STEP) -> None:
+    """Compile `root` to `path`, which appears whole or not at all.
 
     Compilers without OpenMP or without `-march=native` build a slower library.
 
@@ -62,7 +64,7 @@ def compile_library(compiler: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder) / path.name
         for flags in ((*FLAGS, THREADS_FLAG), FLAGS, PORTABLE_FLAGS):
-            command = [compiler, *flags, "-o", str(built), str(sources_root()), "-lm"]
+            command = [compiler, *flags, f"-I{HERE}", "-o", str(built), str(root), "-lm"]
             try:
                 run = subprocess.run(command, capture_output=True, text=True, check=False)
             except OSError as error:
@@ -78,19 +80,30 @@ def compile_library(compiler: str, path: Path) -> None:
     )
 
 
-def sources_root() -> Path:
-    """The C file that includes all others."""
-    return Path(__file__).parent / "step.c"
-
-
 @functools.cache
 def load(cache: Path) -> ctypes.CDLL:
-    """Load the library, compiled on first use (about 2 s) into the folder `cache`.
+    """Load the library of the target's step, compiled on first use into the folder `cache`.
+
+    Raises:
+        ValueError: As `load_source`.
+    """
+    library = load_source(cache, STEP)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.native_step.argtypes = [pointer, pointer]
+    library.native_scratch.argtypes = [pointer]
+    library.native_scratch.restype = number
+    library.native_linear.argtypes = [pointer, pointer, number, pointer, number]
+    library.native_linear.restype = None
+    return library
+
+
+def load_source(cache: Path, root: Path) -> ctypes.CDLL:
+    """Load the library of a C file that uses this folder's headers, compiled on first use (2 s).
 
     Raises:
         ValueError: No compiler, a failed compile, or a folder that cannot be written.
     """
-    path = library_path(cache)
+    path = library_path(cache, root=root)
     if not path.exists():
         compiler = find_compiler()
         if compiler is None:
@@ -100,14 +113,7 @@ def load(cache: Path) -> ctypes.CDLL:
             )
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            compile_library(compiler, path)
+            compile_library(compiler, path, root)
         except OSError as error:
             raise ValueError(f"cache folder {cache} cannot be written: {error}") from error
-    library = ctypes.CDLL(str(path))
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    library.native_step.argtypes = [pointer, pointer]
-    library.native_scratch.argtypes = [pointer]
-    library.native_scratch.restype = number
-    library.native_linear.argtypes = [pointer, pointer, number, pointer, number]
-    library.native_linear.restype = None
-    return library
+    return ctypes.CDLL(str(path))

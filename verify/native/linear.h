@@ -26,15 +26,19 @@ INLINE void prefetch(const uint8_t *from, int64_t bytes) {
 INLINE void block(int format, int R, int K, int64_t b, const uint8_t *const *row, const float *x,
                   int64_t stride, vf *acc) {
     vf weights[8][PARTS];
+    const int hold = VL == 16 && K > 1; /* registers to spare: the rows share each load of x */
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
         load_block(format, row[r], b, weights[r]);
 #pragma GCC unroll 4
-        for (int j = 0; j < PARTS && K == 1; j++) /* consumed at once: no registers held */
-            acc[r] = fma_(weights[r][j], load(x + VL * j), acc[r]);
+        for (int j = 0; j < PARTS && !hold; j++)
+#pragma GCC unroll 8
+            for (int k = 0; k < K; k++)
+                acc[k * R + r] =
+                    fma_(weights[r][j], load(x + k * stride + VL * j), acc[k * R + r]);
     }
 #pragma GCC unroll 4
-    for (int j = 0; j < PARTS && K > 1; j++)
+    for (int j = 0; j < PARTS && hold; j++)
 #pragma GCC unroll 8
         for (int k = 0; k < K; k++) {
             vf shared = load(x + k * stride + VL * j);
@@ -104,9 +108,16 @@ static void group(const Weight *w, int64_t first, int64_t last, int64_t rows, Op
     }
 }
 
+/* Rows of x in a group: small tiles read all of x per weight row, so it must stay in the first-level
+   cache; large ones share what they read. */
+static int64_t group_rows(int64_t cols) {
+    const int64_t fit = 8192 / cols; /* floats in 32 KiB */
+    return VL == 16 || fit > MAX_GROUP ? MAX_GROUP : fit < 4 ? 4 : fit;
+}
+
 /* Outputs first to end - 1 of any number of rows, in groups of even size. */
 static void linear(const Weight *w, int64_t first, int64_t end, int64_t rows, Operands io) {
-    const int64_t groups = (rows + MAX_GROUP - 1) / MAX_GROUP;
+    const int64_t most = group_rows(w->cols), groups = (rows + most - 1) / most;
     const int64_t strip = groups > 1 ? STRIP : end - first;
     for (int64_t o = first; o < end; o += strip) {
         int64_t last = (o + strip < end ? o + strip : end) - 1;
