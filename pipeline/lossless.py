@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pipeline.engine.base import Response
 from pipeline.record import CellRecord
 
-# Logit units. float32: our kernels agree to 1e-6 relative, logits reach 40 and sums run through
-# every layer, so 1e-3 leaves a factor of ten and still convicts any real fault. The 16-bit types
+# Logit units. float32: sums in another order move our logits (up to 40) by about 1e-5, so 1e-3
+# leaves two orders of magnitude, while a real fault moves them by tenths and more. The 16-bit types
 # round each logit: between 16 and 32 neighbours lie 2^-6 (float16) or 2^-3 (bfloat16) apart, and
 # both of a pair may round by one.
 TOLERANCE = {"float32": 1e-3, "float16": 2 * 2**-6, "bfloat16": 2 * 2**-3}

@@ -94,5 +94,6 @@ def quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     yield (
         f"Noisy: others used more than {percent(NOISY_SHARE)} of the machine in the median. The"
         " stop rule's ± is the noise of repeating the same prompts; the intervals above are over"
-        " prompts (bootstrap, 95 %, classes kept in proportion) and are wider."
+        " prompts (bootstrap, 95 %, classes kept in proportion) and are wider. The best of several"
+        " cells is chosen by these same figures, so a narrow win need not repeat."
     )

@@ -13,7 +13,10 @@ from pipeline.wording import number, percent, surplus, times
 
 
 class Contender(NamedTuple):
-    """The fastest speculative cell of one workload class."""
+    """The speculative cell that stands for a workload class.
+
+    It is the fastest of those shown to gain, or the fastest of all where none is.
+    """
 
     category: str
     name: str
@@ -23,6 +26,10 @@ class Contender(NamedTuple):
     def gains(self) -> bool:
         """Whether the whole interval lies above 1."""
         return self.versus.speed_up.low > 1
+
+    def rank(self) -> tuple[bool, float]:
+        """What the best of a class is chosen by."""
+        return self.gains, self.versus.speed_up.value
 
     @property
     def undecided(self) -> bool:
@@ -65,16 +72,14 @@ def _caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
 
 
 def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:
-    """Return each class's fastest speculative cell, in the workload's order."""
+    """Return each class's contender, in the workload's order."""
     best: dict[str, Contender] = {}
     for cell_id, measurement in comparison.measurements.items():
         for category, figures in measurement.classes.items():
             if measurement.is_baseline or figures.versus is None:
                 continue
             found = Contender(category, names[cell_id], figures.versus)
-            other = best.get(category)
-            if other is None or found.versus.speed_up.value > other.versus.speed_up.value:
-                best[category] = found
+            best[category] = max(best.get(category, found), found, key=Contender.rank)
     return list(best.values())
 
 

@@ -103,6 +103,18 @@ def test_no_drafter_that_pays_is_said_first(tmp_path):
     assert "Only one lever can close it alone, a cheaper verify step" in after
 
 
+def test_a_cell_shown_to_gain_stands_for_its_class_before_a_faster_one_that_is_not(tmp_path):
+    steady, lucky = make_sweep(3, 60)[1::2], make_sweep(3, 60)[3]
+    copies = [r for r in lucky.repetitions[0] if r.category == "copy"]
+    lone = min(copies, key=lambda r: r.decode_ms)  # one prompt, so without an interval
+    lucky = replace(lucky, label="lucky × extend", cell_id="lucky", repetitions=((lone,),))
+    (comparison,) = compare([*steady, lucky])
+    found = {k: m.classes["copy"].versus.speed_up for k, m in comparison.measurements.items()}
+    assert found["lucky"].value > found["ngram-graph_captured"].value
+    gains, *_ = verdict_of(report([*steady, lucky], tmp_path))
+    assert "On copy, ngram × graph_captured is" in gains
+
+
 def test_everything_that_pays_leaves_only_the_limits_to_say(tmp_path):
     cost = {("none", "extend"): (0, 38.0), ("ngram", "extend"): (0.1, 38.0)}
     _, gaps, after = verdict_of(report(make_sweep(cost=cost), tmp_path))
@@ -225,12 +237,13 @@ def test_several_comparisons_each_get_a_verdict_a_title_and_their_own_plots(tmp_
         for record in first
     ]
     first = [replace(r, params=r.params | {"sampling.temperature": "0.0"}) for r in first]
-    text = report([*first, *second], tmp_path, plots=True)
+    with patch("pipeline.report.write.draw", lambda *given: [(f"{given[-1]}speed.png", "speed")]):
+        text = write_report([*first, *second], tmp_path, FACTS).read_text()
     assert "# SmolLM2-135M-Instruct · torch · embedded (temperature=0.0)\n" in text
     assert "# SmolLM2-135M-Instruct · torch · embedded (temperature=1.0)\n" in text
     assert "- SmolLM2-135M-Instruct · torch · embedded (temperature=0.0): **On" in text
-    assert (tmp_path / "1-speed.png").exists()
-    assert (tmp_path / "2-speed.png").exists()
+    assert "](1-speed.png)" in text
+    assert "](2-speed.png)" in text
 
 
 def test_cells_of_one_label_are_told_apart_by_what_differs(tmp_path):
@@ -283,8 +296,9 @@ def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys, mo
     assert "report: " in capsys.readouterr().out
 
 
-def test_without_the_folder_the_report_is_written_from_tracking(tmp_path, capsys):
+def test_without_the_folder_the_report_is_written_from_tracking(tmp_path, capsys, monkeypatch):
     sweep = make_sweep(2, 40)
+    monkeypatch.setattr("pipeline.report.write.draw", lambda *_: [])
     with patch("pipeline.report.__main__.load", return_value=sweep) as load:
         assert main(["sweep=ID", f"runs={tmp_path}", "tracking.uri=http://user:secret@host"]) == 0
     load.assert_called_once_with("http://user:secret@host", "ID")
