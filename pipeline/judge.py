@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pipeline.degenerate import looping_prompts
-from pipeline.engine.base import Response
+from pipeline.identities import MOST_LOOPING, own_fault, speed_fault
 from pipeline.lossless import Losslessness, compare_outputs
 from pipeline.measure import Measurement, measure
 from pipeline.measure.totals import by_prompt
 from pipeline.record import CellRecord, Status
-
-IDENTITY_TOLERANCE = 0.03  # tok/s from the request's clock against the steps' own clocks
-SPEED_UP_TOLERANCE = 0.02
-MOST_LOOPING = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ def compare(records: Sequence[CellRecord]) -> list[Comparison]:
 
 def _compare(group: Sequence[CellRecord]) -> Comparison:
     """Judge the cells of one comparison: alone, then against each other, then by speed."""
-    cells = {r.cell_id: _void(r, _own_fault(r)) for r in group}
+    cells = {r.cell_id: _void(r, own_fault(r)) for r in group}
     lossless = _check_outputs(cells)
     exclude = frozenset[str]().union(*(looping_prompts(r) for r in _ok(cells)))
     prompts = {p.prompt_id for r in _ok(cells) for p in r.repetitions[0]}
@@ -70,7 +66,7 @@ def _compare(group: Sequence[CellRecord]) -> Comparison:
     measurements = {}
     for record in _ok(cells):
         measurement = measure(record, best, exclude)
-        cells[record.cell_id] = _void(record, _speed_fault(measurement))
+        cells[record.cell_id] = _void(record, speed_fault(measurement))
         if cells[record.cell_id].status is Status.OK:
             measurements[record.cell_id] = measurement
     return Comparison(tuple(cells.values()), best, exclude, measurements, lossless)
@@ -86,74 +82,6 @@ def _void(record: CellRecord, reason: str) -> CellRecord:
 def _ok(cells: dict[str, CellRecord]) -> list[CellRecord]:
     """Return the cells that count."""
     return [r for r in cells.values() if r.status is Status.OK]
-
-
-def _own_fault(record: CellRecord) -> str:
-    """Say what is wrong with a cell by itself, or ""."""
-    responses = [r for repetition in record.repetitions for r in repetition]
-    if not any(r.committed for r in responses):
-        return "no verify step ran"
-    faults = (f"prompt {r.prompt_id}: {f}" for r in responses if (f := _count_fault(r, record)))
-    return next(faults, "") or _time_fault(record) or _loop_fault(record)
-
-
-def _count_fault(response: Response, record: CellRecord) -> str:
-    """Say which counts of a response contradict each other, or ""."""
-    steps = {len(getattr(response, name)) for name in ("committed", "proposed", "depth")}
-    steps |= {len(getattr(response, name)) for name in ("step_ms", "verify_ms", "draft_ms")}
-    if len(steps) > 1:
-        return f"counts and times are of {' and '.join(map(str, sorted(steps)))} verify steps"
-    if sum(response.committed) != len(response.tokens) - 1:
-        return (
-            f"verify steps committed {sum(response.committed)} tokens of the"
-            f" {len(response.tokens) - 1} after prefill"
-        )
-    counts = zip(response.committed, response.depth, response.proposed, strict=True)
-    for committed, depth, proposed in counts:
-        if not 1 <= committed <= depth + 1 <= proposed + 1 <= record.width:
-            return (
-                f"a step committed {committed} tokens with {proposed} draft tokens, {depth} deep,"
-                f" at width {record.width}"
-            )
-    return ""
-
-
-def _time_fault(record: CellRecord) -> str:
-    """Say which times and counts of a whole cell contradict each other, or ""."""
-    figures = measure(record, None).overall
-    steps = figures.num_verify_steps
-    if record.proof and record.proof.num_verify_steps < steps:
-        return f"the engine proves {record.proof.num_verify_steps} verify steps of {steps}"
-    implied = figures.tok_s.value * figures.step_ms / 1000 / figures.accept_length.value
-    if abs(implied - 1) > IDENTITY_TOLERANCE:
-        return (
-            f"tok/s × step time is {implied:.2f} of accept length, must be 1 within 3 %:"
-            " time is spent outside the steps or counted twice"
-        )
-    if figures.host_ms < -IDENTITY_TOLERANCE * figures.step_ms:
-        return f"verify and draft time exceed the step's {figures.step_ms:.2f} ms"
-    return ""
-
-
-def _loop_fault(record: CellRecord) -> str:
-    """Say that most of a cell's own responses loop, or ""."""
-    looping = len(looping_prompts(record))
-    total = len({r.prompt_id for r in record.repetitions[0]})
-    if looping > MOST_LOOPING * total:
-        return f"{looping} of {total} responses end in a loop: use other prompts or fewer tokens"
-    return ""
-
-
-def _speed_fault(measurement: Measurement) -> str:
-    """Say that a speed-up is not possible, or ""."""
-    versus, length = measurement.overall.versus, measurement.overall.accept_length.value
-    if versus is None or versus.speed_up.value <= length * (1 + SPEED_UP_TOLERANCE):
-        return ""
-    return (
-        f"speed-up {versus.speed_up.value:.2f}x exceeds accept length {length:.2f}:"
-        f" {versus.baseline} was slowed while it ran, or plain decode with this verify backend"
-        " is missing"
-    )
 
 
 def _check_outputs(cells: dict[str, CellRecord]) -> dict[str, Losslessness]:

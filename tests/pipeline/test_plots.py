@@ -13,7 +13,7 @@ from pipeline.plots.speed import speed
 from pipeline.plots.step import step
 from pipeline.wording import cell_names
 
-from .synthetic import make_record, make_response, make_sweep
+from .synthetic import make_plain, make_record, make_response, make_sweep
 
 
 def cells_of(sweep):
@@ -93,6 +93,13 @@ def test_a_class_that_a_cell_lacks_leaves_its_row_empty():
     one_class = tuple(r for r in second.repetitions[0] if r.category == "chat")
     cells = cells_of([first, replace(second, repetitions=(one_class,))])
     assert [len(texts(axes)) for axes in speed(cells).axes] == [2, 1, 1, 1]
+
+
+def test_a_prefix_tells_the_plots_of_comparisons_apart(tmp_path):
+    (comparison,) = compare([make_record("none", "extend", [make_plain()])])
+    drawn = draw(comparison, cell_names(comparison.records), tmp_path, "2-")
+    assert [name for name, _ in drawn] == ["2-speed.png", "2-step.png"]
+    assert (tmp_path / "2-step.png").exists()
 
 
 def test_without_any_measurement_nothing_is_written(tmp_path):
