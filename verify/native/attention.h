@@ -1,5 +1,6 @@
-/* Attention of one query over the cache slots that its row may see, in ascending order of slots.
-   Only the order of seen slots matters, so a tree's row has the bits of the same tokens in a chain. */
+/* Attention of a few queries of one key-value head over the cache slots that their rows may see, in
+   ascending order of slots. Only the order of seen slots matters, so a tree's row has the bits of
+   the same tokens in a chain. */
 #ifndef NATIVE_ATTENTION_H
 #define NATIVE_ATTENTION_H
 
@@ -10,6 +11,16 @@ typedef struct {
     int64_t count;       /* seen slots in all */
     const uint8_t *mask; /* the row's columns of the step, or NULL: the first ones */
 } Seen;
+
+typedef struct {
+    const float *query; /* scaled already */
+    float *out;
+    float *scores; /* seen.count floats, rounded up to 16 */
+    Seen seen;
+} Query;
+
+#define SPAN 32 /* slots whose keys stay in the first-level cache while the queries pass */
+#define MAX_QUERIES 24
 
 static Seen seen_by(int64_t row, int64_t width, int64_t start, const uint8_t *mask) {
     Seen seen = {start, start, mask ? mask + row * width : NULL};
@@ -35,21 +46,24 @@ INLINE void score8(const float *query, const float *const *key, int64_t dim, flo
     sum8(acc, scores);
 }
 
-INLINE void score(const float *query, const float *keys, int64_t dim, const Seen *seen,
-                  float *scores) {
-    const int64_t plain = seen->start & ~(int64_t)7; /* whole eights before the step */
-    const float *key[8];
-    for (int64_t i = 0; i < plain; i += 8) {
+INLINE void score_plain(const Query *q, const float *keys, int64_t dim, int64_t first,
+                        int64_t end) {
+    for (int64_t i = first; i < end; i += 8) {
+        const float *key[8];
         for (int j = 0; j < 8; j++) key[j] = keys + (i + j) * dim;
-        score8(query, key, dim, scores + i);
+        score8(q->query, key, dim, q->scores + i);
     }
-    int64_t slot = plain - 1;
-    for (int64_t i = plain; i < seen->count; i += 8) {
+}
+
+INLINE void score_rest(const Query *q, const float *keys, int64_t dim, int64_t first) {
+    int64_t slot = first - 1;
+    for (int64_t i = first; i < q->seen.count; i += 8) {
+        const float *key[8];
         for (int j = 0; j < 8; j++) {
-            if (i + j < seen->count) slot = next_slot(seen, slot);
+            if (i + j < q->seen.count) slot = next_slot(&q->seen, slot);
             key[j] = keys + slot * dim; /* past the end: the last seen slot again */
         }
-        score8(query, key, dim, scores + i);
+        score8(q->query, key, dim, q->scores + i);
     }
 }
 
@@ -76,36 +90,59 @@ static float exponentials(float *scores, int64_t count, float top) {
     return sum(total);
 }
 
-INLINE void mix(int parts, const float *weights, const float *values, int64_t dim,
-                const Seen *seen, float scale, float *out) {
-    vf acc[64 / VL] = {{0}};
-    int64_t slot = -1;
-    for (int64_t i = 0; i < seen->count; i++) {
-        slot = i < seen->start ? i : next_slot(seen, slot);
+/* Add seen slots first to end - 1, counted in the query's order, to one part of its output. */
+INLINE void mix_part(int vectors, const Query *q, const float *values, int64_t dim, int64_t first,
+                     int64_t end, float *out) {
+    vf acc[64 / VL];
+    int64_t slot = first - 1;
 #pragma GCC unroll 8
-        for (int j = 0; j < parts; j++)
-            acc[j] = fma_(splat(weights[i]), load(values + slot * dim + VL * j), acc[j]);
+    for (int j = 0; j < vectors; j++) acc[j] = load(out + VL * j);
+    for (int64_t i = first; i < end; i++) {
+        slot = i < q->seen.start ? i : next_slot(&q->seen, slot);
+#pragma GCC unroll 8
+        for (int j = 0; j < vectors; j++)
+            acc[j] = fma_(splat(q->scores[i]), load(values + slot * dim + VL * j), acc[j]);
     }
 #pragma GCC unroll 8
-    for (int j = 0; j < parts; j++) store(out + VL * j, acc[j] * splat(scale));
+    for (int j = 0; j < vectors; j++) store(out + VL * j, acc[j]);
 }
 
-INLINE void attend_any(const float *query, const float *keys, const float *values, int64_t dim,
-                       const Seen *seen, float *scores, float *out) {
-    score(query, keys, dim, seen, scores);
-    float scale = 1.0f / exponentials(scores, seen->count, largest(scores, seen->count));
+INLINE void mix(const Query *q, const float *values, int64_t dim, int64_t first, int64_t end) {
     int64_t d = 0;
-    for (; d + 64 <= dim; d += 64) mix(64 / VL, scores, values + d, dim, seen, scale, out + d);
-    for (; d < dim; d += 16) mix(16 / VL, scores, values + d, dim, seen, scale, out + d);
+    for (; d + 64 <= dim; d += 64) mix_part(64 / VL, q, values + d, dim, first, end, q->out + d);
+    for (; d < dim; d += 16) mix_part(16 / VL, q, values + d, dim, first, end, q->out + d);
 }
 
-/* `scores` holds seen.count floats, rounded up to 16; the query is scaled already. The usual head
-   sizes are constants, so that their loops unroll. */
-static void attend(const float *query, const float *keys, const float *values, int64_t dim,
-                   const Seen *seen, float *scores, float *out) {
-    if (dim == 64) attend_any(query, keys, values, 64, seen, scores, out);
-    else if (dim == 128) attend_any(query, keys, values, 128, seen, scores, out);
-    else attend_any(query, keys, values, dim, seen, scores, out);
+INLINE void attend_any(const Query *queries, int64_t count, const float *keys,
+                       const float *values, int64_t dim) {
+    const int64_t start = queries[0].seen.start, eights = start & ~(int64_t)7;
+    const Query *end = queries + count;
+    for (int64_t s = 0; s < eights; s += SPAN)
+        for (const Query *q = queries; q < end; q++)
+            score_plain(q, keys, dim, s, s + SPAN < eights ? s + SPAN : eights);
+    float scale[MAX_QUERIES];
+    for (const Query *q = queries; q < end; q++) {
+        score_rest(q, keys, dim, eights);
+        float top = largest(q->scores, q->seen.count);
+        scale[q - queries] = 1.0f / exponentials(q->scores, q->seen.count, top);
+        memset(q->out, 0, (size_t)dim * sizeof(float));
+    }
+    for (int64_t s = 0; s < start; s += SPAN)
+        for (const Query *q = queries; q < end; q++)
+            mix(q, values, dim, s, s + SPAN < start ? s + SPAN : start);
+    for (const Query *q = queries; q < end; q++) {
+        mix(q, values, dim, start, q->seen.count);
+        for (int64_t d = 0; d < dim; d += VL)
+            store(q->out + d, load(q->out + d) * splat(scale[q - queries]));
+    }
+}
+
+/* Up to MAX_QUERIES queries of one step. The usual head sizes are constants: their loops unroll. */
+static void attend(const Query *queries, int64_t count, const float *keys, const float *values,
+                   int64_t dim) {
+    if (dim == 64) attend_any(queries, count, keys, values, 64);
+    else if (dim == 128) attend_any(queries, count, keys, values, 128);
+    else attend_any(queries, count, keys, values, dim);
 }
 
 #endif

@@ -38,7 +38,7 @@ typedef struct { /* one thread's own memory */
 
 /* Floats of scratch that each thread needs. */
 int64_t native_scratch(const Plan *p) {
-    int64_t floats = 2 * p->max_rows * p->hidden + p->slots + 16;
+    int64_t floats = 2 * p->max_rows * p->hidden + MAX_QUERIES * (p->slots + 16);
     return (floats + 15) / 16 * 16;
 }
 
@@ -105,16 +105,24 @@ static void project_heads(const Plan *p, const Step *s, const Team *team, const 
     }
 }
 
+/* Queries are dealt out head by head; those that follow each other on one key-value head pass over
+   its slots together. */
 static void mix_heads(const Plan *p, const Step *s, const Team *team, const Own *own, int64_t l) {
-    const int64_t dim = p->head_dim, group = p->heads / p->kv_heads;
-    int64_t first, end;
+    const int64_t dim = p->head_dim, per_kv = p->heads / p->kv_heads * s->rows;
+    int64_t first, end, count;
     share(team, p->heads * s->rows, 1, &first, &end);
-    for (int64_t i = first; i < end; i++) {
-        int64_t h = i / s->rows, r = i % s->rows, at = (r * p->heads + h) * dim;
-        int64_t cache = (l * p->kv_heads + h / group) * p->slots * dim;
-        Seen seen = seen_by(r, s->rows, s->start, s->mask);
-        attend(p->query + at, p->keys + cache, p->values + cache, dim, &seen, own->scores,
-               p->mixed + at);
+    for (int64_t i = first; i < end; i += count) {
+        Query queries[MAX_QUERIES];
+        const int64_t kv = i / per_kv, cache = (l * p->kv_heads + kv) * p->slots * dim;
+        for (count = 0; count < MAX_QUERIES && i + count < end && (i + count) / per_kv == kv;
+             count++) {
+            int64_t h = (i + count) / s->rows, r = (i + count) % s->rows;
+            int64_t at = (r * p->heads + h) * dim;
+            Query query = {p->query + at, p->mixed + at, own->scores + count * (p->slots + 16),
+                           seen_by(r, s->rows, s->start, s->mask)};
+            queries[count] = query;
+        }
+        attend(queries, count, p->keys + cache, p->values + cache, dim);
     }
 }
 

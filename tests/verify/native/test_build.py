@@ -65,11 +65,17 @@ def test_the_librarys_name_depends_on_sources_flags_and_processor(tmp_path, monk
 
 @pytest.mark.skipif(build.find_compiler() is None, reason="no C compiler")
 @pytest.mark.parametrize("flags", [("-O1",), ("-O1", "-mavx2", "-mfma", "-mf16c")])
-def test_every_kind_of_processor_computes_the_same_weights(tmp_path, monkeypatch, flags, library):
+def test_every_kind_of_processor_has_the_same_weights_and_rows_that_do_not_mix(
+    tmp_path, monkeypatch, flags, library
+):
     monkeypatch.setattr(build, "FLAGS", ("-std=gnu11", "-fPIC", "-shared", *flags))
     monkeypatch.setattr(build, "PORTABLE_FLAGS", ("-std=gnu11", "-fPIC", "-shared", "-O1"))
     other = build.load(tmp_path)
     x = torch.eye(64)
     for fmt in ("q4_1", "q8_0", "f16", "bf16"):
         packed = random_packed(fmt, 9, 64, torch.Generator().manual_seed(2))
-        assert torch.equal(Linear(packed, 1, other)(x), Linear(packed, 1, library)(x))
+        linear, rows = Linear(packed, 2, other), torch.randn(9, 64)
+        assert torch.equal(linear(x), Linear(packed, 1, library)(x))
+        alone = torch.cat([linear(row[None]) for row in rows])
+        for count in range(1, 10):
+            assert torch.equal(linear(rows[:count].contiguous()), alone[:count])
