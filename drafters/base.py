@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from verify.base import TargetShape
+
 if TYPE_CHECKING:  # configs are checked without the seconds that torch takes to load
+    from ctypes import CDLL
+    from pathlib import Path
+
+    import torch
     from torch import Tensor
 
 ROOT = -1  # parent of a draft token that follows the last committed token
@@ -63,10 +69,40 @@ class Context(NamedTuple):
             the N tokens that it has read since the last proposal (the first time: the prompt).
             The root has not been read yet, so row i belongs to `tokens[len(tokens) - 1 - N + i]`.
             None for drafters without capture layers.
+        temperature: The target's; 0 is greedy. Drafting from it is a drafter's own choice.
+        sampler: The only source of randomness, on the CPU; None where nothing is drawn.
     """
 
     tokens: Sequence[int]
     features: Tensor | None
+    temperature: float = 0.0
+    sampler: torch.Generator | None = None
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """What an engine tells a drafter that starts beside its target.
+
+    Attributes:
+        shape: The target's shape.
+        embedding: The target's token embedding, [V, H], on its device.
+        device: Where the target runs.
+        dtype: What it computes in.
+        capacity: Most tokens of a request, a step's draft included.
+        threads: CPU threads of a step.
+        captured: Whether verify steps are replayed from a capture; draft steps should be then too.
+        compile: Compiles a C file that may use the headers of the target's own kernels, and loads
+            it; None without a C compiler, or where the target does not run on a CPU.
+    """
+
+    shape: TargetShape
+    embedding: Tensor
+    device: torch.device
+    dtype: torch.dtype
+    capacity: int
+    threads: int
+    captured: bool
+    compile: Callable[[Path], CDLL] | None = None
 
 
 class Proposer(Protocol):
@@ -107,11 +143,24 @@ class Proposes(Protocol):
         """Target layers whose inputs the drafter reads; empty for most."""
         ...
 
-    def start(self, vocab_size: int) -> Proposer:
+    def start(self, target: TargetInfo) -> Proposer:
         """Load what the drafter needs and return it ready to propose.
 
         Raises:
             ValueError: The drafter does not fit the target.
+        """
+        ...
+
+
+@runtime_checkable
+class NeedsFiles(Protocol):
+    """Ability: the drafter reads files, which can be missing or wrong."""
+
+    def check(self) -> None:
+        """Refuse files that the drafter cannot run with, before anything starts.
+
+        Raises:
+            ValueError: A file is missing, damaged or not what it should be.
         """
         ...
 

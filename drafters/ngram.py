@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from drafters.base import ROOT, Context, Draft
+from drafters.base import ROOT, Context, Draft, TargetInfo
 
 # A match one token longer outweighs any number of shorter ones that we look at.
 WEIGHT_PER_TOKEN = 64.0
@@ -53,8 +53,8 @@ class Ngram:
         """Return no layers: only tokens are read."""
         return ()
 
-    def start(self, vocab_size: int) -> NgramProposer:
-        """Return a proposer; any vocabulary fits."""
+    def start(self, target: TargetInfo) -> NgramProposer:
+        """Return a proposer; any target fits."""
         return NgramProposer(self)
 
     def sglang_arguments(self) -> dict[str, str | int | float]:

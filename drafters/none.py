@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drafters.base import Context, Draft
+from drafters.base import Context, Draft, TargetInfo
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class NoDrafter:
         """Return no layers."""
         return ()
 
-    def start(self, vocab_size: int) -> NoDrafter:
+    def start(self, target: TargetInfo) -> NoDrafter:
         """Return the drafter itself: it has neither weights nor state."""
         return self
 

@@ -80,12 +80,12 @@ def audit(a: StoredMap, b: StoredMap, counts: Tensor | None = None) -> Audit:
     ids_a, ids_b = _meant(a), _meant(b)
     common = min(len(ids_a), len(ids_b))
     same = ids_a[:common][ids_a[:common] == ids_b[:common]]
-    shared = ids_a[torch.isin(ids_a, ids_b)].unique()
+    shared = ids_a[torch.isin(ids_a, ids_b)]
     return Audit(
         a=_facts(a, share),
         b=_facts(b, share),
         same_slot=len(same),
-        shared=len(shared),
+        shared=len(set(shared.tolist())),
         coverage_shared=_covered(shared, share),
         coverage_same_slot=_covered(same, share),
         weighted=counts is not None,
@@ -119,5 +119,6 @@ def _facts(stored: StoredMap, share: Tensor) -> MapFacts:
 
 def _covered(ids: Tensor, share: Tensor) -> float:
     """Return the share of tokens that are among `ids`; ids out of range cover nothing."""
-    inside = ids[(ids >= 0) & (ids < len(share))].unique()
-    return float(share[inside].sum())
+    covered = torch.zeros_like(share)
+    covered[ids[(ids >= 0) & (ids < len(share))]] = 1
+    return float((share * covered).sum())

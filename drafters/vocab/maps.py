@@ -81,7 +81,7 @@ def count_outside(ids: Tensor, vocab_size: int) -> int:
 
 def count_repeated(ids: Tensor) -> int:
     """Return how many slots repeat a token of another slot."""
-    return len(ids) - len(ids.unique())
+    return len(ids) - len(set(ids.tolist()))
 
 
 def reading(d2t: Tensor, encoding: Encoding) -> Tensor:

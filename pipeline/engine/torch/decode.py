@@ -95,10 +95,11 @@ class Decoder:
         """Return output tokens, their margins and the steps' trace, from the first token on."""
         context = [*prompt.tokens, first]
         margins, trace = [float(out.margin[-1])], _Trace()
+        heat = self._sampling.temperature
         most, features = len(prompt.tokens) + self._sampling.max_new_tokens, out.features
         while len(context) < most and context[-1] not in self._stop_tokens:
             began = time.perf_counter()
-            draft = self._proposer.propose(Context(context, features))
+            draft = self._proposer.propose(Context(context, features, heat, sampler))
             drafted = time.perf_counter()
             out = self._step(self._input(context[-1], draft))
             accepted = self._accept(draft, out, sampler)

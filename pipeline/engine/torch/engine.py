@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drafters.base import Proposes
+from drafters.base import NeedsFiles, Proposes
 from verify.base import BuildsStep
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class TorchEngine:
                     f"{setting}={part.name} cannot run on engine=torch: {type(part).__name__} has"
                     f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
                 )
+        if isinstance(cell.drafter, NeedsFiles):
+            cell.drafter.check()
         if cell.parallelism.batch != 1:
             raise ValueError(
                 f"parallelism.batch={cell.parallelism.batch}: engine=torch answers one request at"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import torch
 
-from drafters.base import Proposes
+from drafters.base import Proposes, TargetInfo
 from pipeline.cache import cache_root
 from pipeline.engine.base import Prompt, Response
 from pipeline.engine.torch.decode import Decoder
@@ -17,7 +18,7 @@ from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill
 from pipeline.engine.torch.threads import calibrated_threads
 from pipeline.engine.torch.weights import dense_weights, packed_weights
 from verify.base import BuildsStep, Proof, TargetShape
-from verify.native.build import find_compiler
+from verify.native.build import find_compiler, load_source
 from verify.native.build import load as load_native
 from verify.native.plan import Plan
 
@@ -97,10 +98,24 @@ class TorchSession:
         if self._packed:
             self._model.plan = self._plan(cache, width, layers, self._threads)
         self._step = cast(BuildsStep, cell.verify).build(self._model, width, self._threads)
-        self._proposer = drafter.start(shape.vocab_size)
+        self._proposer = drafter.start(self._target_info(capacity))
         stops = () if cell.target.is_random else self._checkpoint.tokenizer().stop_ids
         self._decoder = Decoder(
             self._prefill(), self._step, self._proposer, cache, cell.sampling, frozenset(stops)
+        )
+
+    def _target_info(self, capacity: int) -> TargetInfo:
+        """Return what a drafter may use of the target and of this machine."""
+        compiles = partial(load_source, self._cache_root) if self._packed else None
+        return TargetInfo(
+            shape=self._checkpoint.shape(),
+            embedding=self._model.weights.embedding,
+            device=self._device,
+            dtype=self._dtype,
+            capacity=capacity,
+            threads=self._threads,
+            captured=self._step.proof.capture != "none",
+            compile=compiles,
         )
 
     def _load(self, shape: TargetShape, cache: KVCache, layers: tuple[int, ...]) -> Llama:

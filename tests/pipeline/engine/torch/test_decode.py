@@ -46,7 +46,7 @@ def decoder(drafter, target=None, step=None, stop=frozenset(), **sampling) -> De
     return Decoder(
         EagerPrefill(target),
         step or EagerStep(target),
-        drafter.start(SHAPE.vocab_size),
+        drafter.start(None),  # these look at tokens alone
         target.cache,
         Sampling(**{"max_new_tokens": 60} | sampling),
         stop,

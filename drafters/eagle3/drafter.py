@@ -1,0 +1,166 @@
+"""The EAGLE-3 drafters: which head drafts for which target, and how many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drafters.base import TargetInfo
+from drafters.eagle3 import shape as shapes
+
+if TYPE_CHECKING:
+    from drafters.eagle3.checkpoint import Head
+    from drafters.eagle3.proposer import Eagle3Proposer
+    from drafters.eagle3.runner import Runner
+
+SHIPPED = "shipped:"
+HEADS = Path(__file__).parent / "heads"
+
+
+@dataclass(frozen=True)
+class Eagle3:
+    """Settings of an EAGLE-3 drafter.
+
+    Attributes:
+        name: The drafter's name in tables and tags.
+        target: Name of the target that it drafts for.
+        heads: Head of each target, by the target's name: `shipped:NAME` (it comes with this
+            package), a folder, or the hub id of a head that SGLang fetches.
+        stand_ins: Targets for which the head is not the one that the drafter is named for, but one
+            that was made to play its part.
+        num_draft_tokens: Draft tokens of a step.
+        breadth: Continuations kept after a token; 1 makes a chain.
+        depth: Longest path of a tree; 0 for a chain, whose depth is `num_draft_tokens`.
+    """
+
+    name: str
+    target: str
+    heads: Mapping[str, str] | tuple[tuple[str, str], ...]
+    stand_ins: tuple[str, ...] = ()
+    num_draft_tokens: int = 3
+    breadth: int = 1
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        """Freeze what yaml gives, and check the ranges."""
+        object.__setattr__(self, "heads", tuple(sorted(dict(self.heads).items())))
+        object.__setattr__(self, "stand_ins", tuple(self.stand_ins))
+        for name in ("num_draft_tokens", "breadth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"drafter.{name}={getattr(self, name)}: must be 1 or more")
+        if self.breadth == 1 and self.depth not in (0, self.num_draft_tokens):
+            raise ValueError(
+                f"drafter.depth={self.depth}: a chain (drafter.breadth=1) is as deep as"
+                f" drafter.num_draft_tokens={self.num_draft_tokens}; leave depth at 0"
+            )
+        if self.breadth > 1:
+            self._check_tree()
+        object.__setattr__(self, "depth", self.depth or self.num_draft_tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each draft token follows the one before."""
+        return self.breadth == 1
+
+    @property
+    def note(self) -> str:
+        """What a reader of a table must know of this drafter; empty if nothing."""
+        if self.target not in self.stand_ins:
+            return ""
+        return (
+            f"{self.name} on {self.target} is a stand-in: a head trained for other text with"
+            " another draft vocabulary plays the published one's part"
+        )
+
+    def check(self) -> None:
+        """Refuse a head that is missing or not sound."""
+        self.load()
+
+    def load(self) -> Head:
+        """Read the head of the target.
+
+        Raises:
+            ValueError: There is none, or it is not sound.
+        """
+        from drafters.eagle3.checkpoint import load_head
+
+        path = Path(self._path())
+        if not path.is_dir():
+            raise ValueError(
+                f"drafter.heads.{self.target}={self._source()}: no such folder; download the head"
+                " or train one with `python -m drafters.eagle3.train`, and name its folder"
+            )
+        return load_head(path)
+
+    def capture_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Return the target layers whose inputs the head reads."""
+        return shapes.capture_layers(self.load().capture_ids, num_layers)
+
+    def start(self, target: TargetInfo) -> Eagle3Proposer:
+        """Load the head beside its target."""
+        from drafters.eagle3.checkpoint import check_fits
+        from drafters.eagle3.proposer import Eagle3Proposer
+
+        head = self.load()
+        check_fits(head.shape, target.shape, f"drafter.heads.{self.target}={self._source()}")
+        return Eagle3Proposer(self, self._runner(head, target), head.vocab)
+
+    def sglang_arguments(self) -> dict[str, str | int | float]:
+        """Return the arguments of SGLang's EAGLE-3; its `num_draft_tokens` counts the root."""
+        return {
+            "speculative-algorithm": "EAGLE3",
+            "speculative-draft-model-path": self._path(),
+            "speculative-num-steps": self.depth,
+            "speculative-eagle-topk": self.breadth,
+            "speculative-num-draft-tokens": self.num_draft_tokens + 1,
+        }
+
+    def _runner(self, head: Head, target: TargetInfo) -> Runner:
+        """Return the head's forward: captured where the verify step is."""
+        # A tree's rows stand behind the committed ones until the next step.
+        capacity = target.capacity + self.breadth * self.depth
+        if target.captured and target.compile is not None:
+            from drafters.eagle3.native import NativeRunner
+
+            return NativeRunner(head, target, capacity)
+        if target.captured and target.device.type == "cuda":
+            from drafters.eagle3.cuda_graph import GraphRunner
+
+            return GraphRunner(head, target, capacity, self.num_draft_tokens)
+        from drafters.eagle3.runner import EagerRunner
+
+        return EagerRunner(head, target.embedding, capacity, target.dtype)
+
+    def _source(self) -> str:
+        source = dict(self.heads).get(self.target)
+        if source is None:
+            raise ValueError(
+                f"drafter={self.name} has no head for target={self.target}: set"
+                f" +drafter.heads.{self.target}=FOLDER, or train one with"
+                " `python -m drafters.eagle3.train`"
+            )
+        return source
+
+    def _path(self) -> str:
+        """Return the head's folder, or the hub id as it stands."""
+        source = self._source()
+        if source.startswith(SHIPPED):
+            return str(HEADS / source.removeprefix(SHIPPED))
+        return source
+
+    def _check_tree(self) -> None:
+        """Refuse a tree that cannot hold its draft tokens."""
+        if not 1 <= self.depth <= self.num_draft_tokens:
+            raise ValueError(
+                f"drafter.depth={self.depth}: a tree (drafter.breadth={self.breadth}) is 1 to"
+                f" drafter.num_draft_tokens={self.num_draft_tokens} deep"
+            )
+        most = self.breadth + (self.depth - 1) * self.breadth**2
+        if self.num_draft_tokens > most:
+            raise ValueError(
+                f"drafter.num_draft_tokens={self.num_draft_tokens}: a tree of"
+                f" drafter.breadth={self.breadth} and drafter.depth={self.depth} has {most}"
+                " candidates; widen or deepen it"
+            )
