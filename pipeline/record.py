@@ -98,7 +98,8 @@ def load_repetition(path: Path) -> tuple[Response, ...]:
 
 def _response(plain: dict[str, Any]) -> Response:
     """Build a response from JSON, where tuples have become lists."""
-    return Response(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+    return Response(**fields)
 
 
 def write_atomically(path: Path, text: str) -> None:
