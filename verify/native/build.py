@@ -101,7 +101,8 @@ def load_source(cache: Path, root: Path) -> ctypes.CDLL:
     """Load the library of a C file that uses this folder's headers, compiled on first use (2 s).
 
     Raises:
-        ValueError: No compiler, a failed compile, or a folder that cannot be written.
+        ValueError: No compiler, a failed compile, a folder that cannot be written, or a library
+            that the system refuses.
     """
     path = library_path(cache, root=root)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The C view of a target: structures, pointers and the fixed buffers behind a plan."""
+"""The C view of a target: pointers to its weights, and the fixed buffers behind a plan."""
 
 from __future__ import annotations
 
@@ -11,74 +11,7 @@ from torch import Tensor
 
 from verify.base import TargetShape
 from verify.native.packed import CWeight, Packed, as_struct, check, pack
-
-_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
-_PROJECTIONS = (
-    "self_attn.q_proj",
-    "self_attn.k_proj",
-    "self_attn.v_proj",
-    "self_attn.o_proj",
-    "mlp.gate_proj",
-    "mlp.up_proj",
-    "mlp.down_proj",
-)
-
-
-class CLayer(ctypes.Structure):
-    """`Layer` of step.c."""
-
-    _fields_ = (
-        *((name.rpartition(".")[2], CWeight) for name in _PROJECTIONS),
-        ("input_norm", _POINTER),
-        ("post_norm", _POINTER),
-    )
-
-
-_SIZES = [
-    "num_layers",
-    "hidden",
-    "intermediate",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "vocab",
-    "slots",
-    "threads",
-    "max_rows",
-    "num_captured",
-]
-_BUFFERS = ["query", "mixed", "delta", "gated", "lifted", "logits", "scratch", "bests", "tops"]
-
-
-class CPlan(ctypes.Structure):
-    """`Plan` of step.c."""
-
-    _fields_ = (
-        *((name, _NUMBER) for name in _SIZES),
-        ("eps", ctypes.c_double),
-        ("captured", _POINTER),
-        ("layers", _POINTER),
-        ("embedding", CWeight),
-        ("head", CWeight),
-        *((name, _POINTER) for name in ("final_norm", "cosines", "sines", "keys", "values")),
-        *((name, _POINTER) for name in _BUFFERS),
-    )
-
-
-class CStep(ctypes.Structure):
-    """`Step` of step.c."""
-
-    _fields_ = (
-        ("tokens", _POINTER),
-        ("positions", _POINTER),
-        ("mask", _POINTER),
-        ("rows", _NUMBER),
-        ("start", _NUMBER),
-        ("first_logit", _NUMBER),
-        ("features", _POINTER),
-        ("best", _POINTER),
-        ("margin", _POINTER),
-    )
+from verify.native.structs import PROJECTIONS, CLayer, CPlan
 
 
 class Room(NamedTuple):
@@ -164,7 +97,7 @@ class Layout:
         return CLayer(
             *(
                 self._matrix(f"{prefix}{name}.weight", rows, cols)
-                for name, (rows, cols) in zip(_PROJECTIONS, sizes, strict=True)
+                for name, (rows, cols) in zip(PROJECTIONS, sizes, strict=True)
             ),
             self._norm(f"{prefix}input_layernorm.weight"),
             self._norm(f"{prefix}post_attention_layernorm.weight"),

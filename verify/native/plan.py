@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from verify.base import TargetShape
-from verify.native.layout import CStep, Layout, Room
+from verify.native.layout import Layout, Room
 from verify.native.packed import Packed
+from verify.native.structs import CStep
 
 PREFILL_ROWS = 64  # a chunk's activations stay in the second-level cache
 _FAULTS = {

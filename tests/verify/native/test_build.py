@@ -47,6 +47,12 @@ def test_a_cache_folder_that_is_a_file_is_refused(tmp_path, monkeypatch):
         build.load(tmp_path / "file")
 
 
+def test_a_damaged_library_names_the_file_to_delete(tmp_path):
+    build.library_path(tmp_path).write_bytes(b"not a program")
+    with pytest.raises(ValueError, match=r"native_step-.*so cannot be loaded .*: delete it"):
+        build.load(tmp_path)
+
+
 def test_a_second_load_compiles_nothing(tmp_path, monkeypatch, library):
     # The library of the session's fixture, put where a load with this cache folder looks.
     source = library._name
