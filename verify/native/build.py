@@ -117,4 +117,10 @@ def load_source(cache: Path, root: Path) -> ctypes.CDLL:
             compile_library(compiler, path, root)
         except OSError as error:
             raise ValueError(f"cache folder {cache} cannot be written: {error}") from error
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be loaded ({error}): delete it, or choose a cache folder on a disk that"
+            " may hold programs"
+        ) from error
