@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import hydra
@@ -11,17 +12,20 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
+ASKS = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")  # runs nothing
 REFUSED = 2
 
 
 @hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")
 def sweep(config: DictConfig) -> None:
     """Never runs: every run is a multirun, which `hydra_plugins.specroi` takes as a whole."""
-    raise SystemExit("hydra.mode must stay MULTIRUN: one cell is a grid of one")
+    raise SystemExit("a run without the launcher: leave hydra.mode and hydra/launcher as they are")
 
 
 def main() -> None:
     """Run a sweep; exit status 1 if a cell failed, 2 if nothing could start."""
+    if not any(argument.split("=")[0] in (*ASKS, "-m", "--multirun") for argument in sys.argv):
+        sys.argv.insert(1, "--multirun")  # one cell is a grid of one
     if FULL_ERROR in os.environ:
         sweep()
         return
@@ -29,8 +33,30 @@ def main() -> None:
     try:
         sweep()
     except (HydraException, OmegaConfBaseException) as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        sys.stderr.write(f"{plain(str(error), sys.argv)}\n")
         raise SystemExit(REFUSED) from None
+    except OSError as error:
+        if "pipeline.sweep" in sys.modules:
+            raise  # past Hydra, which keeps a copy of the overrides in the folder of runs
+        sys.stderr.write(
+            f"runs: {error.filename}: {error.strerror}; choose another with runs=PATH\n"
+        )
+        raise SystemExit(REFUSED) from None
+
+
+def plain(error: str, arguments: list[str]) -> str:
+    """Return Hydra's message as one line that says what to do here."""
+    text = " ".join(error.split()).split(" Config search path:")[0]
+    found = re.match(r"Could not override '(([\w/]+)\.[\w.]+)'", text)
+    if found is None:
+        return text
+    setting, group = found.groups()
+    if any(re.match(rf"{group}=.*,", argument) for argument in arguments):
+        return (
+            f"{setting} is not a setting of every {group}; in a grid over {group} write"
+            f" {setting}=choice(VALUE), and leave out those that lack it"
+        )
+    return f"{setting}: there is no such setting; `python -m pipeline --cfg job` shows all"
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ class Settings:
         Raises:
             ValueError: A value is out of its range; the text names the setting.
         """
+        if not isinstance(config.resume, bool):
+            raise ValueError(f"resume={config.resume}: must be true or false")
         runs = Path(config.runs).expanduser().absolute()
         if config.cache:
             os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
@@ -92,7 +94,7 @@ class Settings:
             runs=runs,
             resume=config.resume,
             launcher=build_part(config, "launcher"),
-            measuring=Measuring(**config.measurement),
+            measuring=_measuring(config),
             tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
             experiment=config.tracking.experiment,
             seed=config.sampling.seed,
@@ -120,3 +122,11 @@ class Settings:
         if uri.startswith("http"):
             return uri
         return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"
+
+
+def _measuring(config: DictConfig) -> Measuring:
+    """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
+    try:
+        return Measuring(**config.measurement)
+    except TypeError as error:
+        raise ValueError(f"measurement: {error}") from None
