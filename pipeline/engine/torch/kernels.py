@@ -41,6 +41,10 @@ class Kernels(Protocol):
         """Return x, [W, in], times the transpose of `weight`, [out, in]."""
         ...
 
+    def gated(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return silu(gate) * up, [W, I], for gates and ups in one `weight`, [2 * I, in]."""
+        ...
+
     def logits(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the head's product, [W, V] float32."""
         ...
@@ -70,10 +74,6 @@ class Kernels(Protocol):
         Returns:
             [W, N * D].
         """
-        ...
-
-    def silu_and_multiply(self, gate_up: Tensor) -> Tensor:
-        """Return silu(gate) * up for [W, 2 * I], gate first."""
         ...
 
     def best_and_margin(self, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,13 +21,17 @@ Matrix = Callable[[Tensor], Tensor]  # [W, in] -> [W, out]
 
 
 class Layer(NamedTuple):
-    """Weights of one layer; queries, keys and values are one matrix, gate and up another."""
+    """Weights of one layer; queries, keys and values are one matrix, gates and ups another.
+
+    Attributes:
+        gated: Returns silu(gate) * up, [W, I].
+    """
 
     input_norm: Tensor
     qkv: Matrix
     output: Matrix
     post_norm: Tensor
-    gate_up: Matrix
+    gated: Matrix
     down: Matrix
 
 
@@ -159,14 +163,10 @@ class Llama:
                 captured.append(residual)
             attended = self._attend(layer, x, rows, keys[number], values[number])
             x, residual = self.join(attended, residual, layer.post_norm, eps)
-            x, residual = self.join(self._mlp(layer, x), residual, next_norm, eps)
+            x, residual = self.join(layer.down(layer.gated(x)), residual, next_norm, eps)
         return weights.head(x).float(), torch.cat(captured, dim=-1).float() if captured else None
 
     def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""
         attended = self.kernels.attend(layer.qkv(x), rows, keys, values, self.num_heads)
         return layer.output(attended)
-
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        """Return the feed-forward block's output, [W, H]."""
-        return layer.down(self.kernels.silu_and_multiply(layer.gate_up(x)))

@@ -92,6 +92,11 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return functional.linear(x, weight)
 
 
+def gated(x: Tensor, weight: Tensor) -> Tensor:
+    """Return silu(gate) * up, [W, I], for gates and ups in one `weight`, [2 * I, in]."""
+    return silu_and_multiply(linear(x, weight))
+
+
 def logits(x: Tensor, weight: Tensor) -> Tensor:
     """Return the head's product, [W, V] float32."""
     return functional.linear(x, weight).float()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from pipeline.engine.torch import ops
 from pipeline.engine.torch.kernels import kernels_for
 from pipeline.engine.torch.llama import Layer, Matrix, Weights
 from verify.base import TargetShape
@@ -35,16 +36,23 @@ def dense_weights(
     def load(name: str) -> Tensor:
         return tensor(name).to(device=device, dtype=dtype)
 
+    def stacked(names: tuple[str, ...]) -> Tensor:
+        return torch.cat([load(f"{name}.weight") for name in names])
+
     def matrix(*names: str) -> Matrix:
-        weight = torch.cat([load(f"{name}.weight") for name in names])
+        weight = stacked(names)
         return lambda x: kernels.linear(x, weight)
+
+    def gated(*names: str) -> Matrix:
+        weight = stacked(names)
+        return lambda x: kernels.gated(x, weight)
 
     kernels = kernels_for(device, dtype)
     embedding = load(EMBEDDING)
     head = embedding if shape.tie_word_embeddings else load(HEAD)
     return Weights(
         embedding=embedding,
-        layers=_layers(shape, load, matrix),
+        layers=_layers(shape, load, matrix, gated),
         norm=load(NORM),
         head=lambda x: kernels.logits(x, head),
         linear=f"{kernels.NAME} {str(dtype).removeprefix('torch.')}",
@@ -66,11 +74,15 @@ def packed_weights(
     def matrix(*names: str) -> Matrix:
         return Linear(_stacked([packed[f"{name}.weight"] for name in names]), threads, library)
 
+    def gated(*names: str) -> Matrix:
+        both = matrix(*names)
+        return lambda x: ops.silu_and_multiply(both(x))
+
     head = packed[EMBEDDING if shape.tie_word_embeddings else HEAD]
     formats = sorted({block.fmt for block in packed.values()})
     return Weights(
         embedding=tensor(EMBEDDING),
-        layers=_layers(shape, tensor, matrix),
+        layers=_layers(shape, tensor, matrix, gated),
         norm=tensor(NORM),
         head=Linear(head, threads, library),
         linear=f"native {'+'.join(formats)} weights, float32 sums",
@@ -78,7 +90,10 @@ def packed_weights(
 
 
 def _layers(
-    shape: TargetShape, vector: Callable[[str], Tensor], matrix: Callable[..., Matrix]
+    shape: TargetShape,
+    vector: Callable[[str], Tensor],
+    matrix: Callable[..., Matrix],
+    gated: Callable[..., Matrix],
 ) -> tuple[Layer, ...]:
     """Return every layer's weights."""
 
@@ -88,7 +103,7 @@ def _layers(
             qkv=matrix(*(f"{prefix}.{name}" for name in QKV)),
             output=matrix(f"{prefix}.self_attn.o_proj"),
             post_norm=vector(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=matrix(*(f"{prefix}.{name}" for name in GATE_UP)),
+            gated=gated(*(f"{prefix}.{name}" for name in GATE_UP)),
             down=matrix(f"{prefix}.mlp.down_proj"),
         )
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.torch import ops
-from pipeline.engine.torch.ops import Rows
 from pipeline.engine.torch.gpu import attention, rowwise
-from pipeline.engine.torch.gpu.product import MAX_ROWS, skinny_linear, takes
+from pipeline.engine.torch.gpu.product import MAX_ROWS, skinny_gated, skinny_linear, takes
+from pipeline.engine.torch.ops import Rows
 
 NAME = "skinny product (up to 16 rows, else cuBLAS)"
 ATTENTION = "triton split-KV"
@@ -40,6 +40,13 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return skinny_linear(x, weight)
 
 
+def gated(x: Tensor, weight: Tensor) -> Tensor:
+    """Return silu(gate) * up, [W, I], for gates and ups in one `weight`, [2 * I, in]."""
+    if len(x) > MAX_ROWS or not takes(weight):
+        return ops.gated(x, weight)
+    return skinny_gated(x, weight)
+
+
 def logits(x: Tensor, weight: Tensor) -> Tensor:
     """Return the head's product, [W, V] float32; a step's is never rounded to the weights' type."""
     if len(x) > MAX_ROWS or not takes(weight):
@@ -64,11 +71,6 @@ def attend(qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
     if len(qkv) > MAX_ROWS:
         return ops.attend(qkv, rows, keys, values, num_heads)
     return attention.attend(qkv, rows, keys, values, num_heads)
-
-
-def silu_and_multiply(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up for [W, 2 * I], gate first."""
-    return rowwise.silu_and_multiply(gate_up)
 
 
 def best_and_margin(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,13 @@
 // as x is loaded in the same pattern. A block's warps share its rows and divide k among them.
 //
 // TILES: 16 rows of the matrix each. COLUMNS: 8 rows of x each. DEPTH: pieces of 32 k in flight per
-// warp. WARPS: warps of a block. AHEAD: rounds of pieces fetched into L2 before x is ready.
+// warp. WARPS: warps of a block. BLOCKS: blocks that must fit a multiprocessor together. LEAD:
+// rounds before its end at which a block lets the next kernel start: too early, and the two compete
+// for the memory while the first has its stragglers. GATED: the matrix holds gates and then ups;
+// even tiles read the one, odd tiles the other, and out is silu(gate) * up.
 
 #define ROWS (TILES * 16)
+#define OUT_ROWS (GATED ? ROWS / 2 : ROWS)
 #define LANES 32
 #define PIECE 4  // 16-byte vectors along k that the 4 lanes of a row load at once: 32 elements
 
@@ -35,15 +39,15 @@ __device__ __forceinline__ void store(unsigned short* out, float value) {
 
 extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
     product(const uint4* weight, const uint4* x, OUT* out, int num_rows, int num_out, int vectors) {
-  asm volatile("griddepcontrol.launch_dependents;");
   __shared__ float sums[WARPS][COLUMNS * 8][ROWS];
   const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
   const int group = lane / 4, place = lane % 4;
-  const int first = blockIdx.x * ROWS, pieces = vectors / PIECE;
+  const int first = blockIdx.x * OUT_ROWS, pieces = vectors / PIECE;
   const uint4* rows[2 * TILES];
 #pragma unroll
   for (int i = 0; i < 2 * TILES; ++i) {
-    const int row = min(first + i * 8 + group, num_out - 1);
+    const int within = (GATED ? i / 4 * 2 + i % 2 : i) * 8 + group;
+    const int row = min(first + within, num_out - 1) + (GATED && i / 2 % 2 ? num_out : 0);
     rows[i] = weight + (long long)row * vectors + place;
   }
   const uint4 zero = make_uint4(0, 0, 0, 0);
@@ -54,17 +58,6 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
 #pragma unroll
     for (int i = 0; i < 2 * TILES; ++i)
       w[d][i] = next + d < pieces ? stream(rows[i] + (next + d) * PIECE) : zero;
-#if AHEAD > 0
-  for (int a = 1; a <= AHEAD; ++a) {
-    const int piece = next + a * WARPS * DEPTH;
-    if (piece < pieces)
-      for (int r = lane; r < ROWS; r += LANES) {
-        const uint4* line = weight + (long long)min(first + r, num_out - 1) * vectors + piece * PIECE;
-        for (int d = 0; d < DEPTH; d += 2)
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(line + d * PIECE));
-      }
-  }
-#endif
   // Weights are nobody's output; x is what the kernel before wrote.
   asm volatile("griddepcontrol.wait;" ::: "memory");
   const uint4* given[COLUMNS];
@@ -80,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
   float sum[TILES][COLUMNS][4] = {};
   while (next < pieces) {
     next += WARPS * DEPTH;
+    if (next + LEAD * WARPS * DEPTH >= pieces) asm volatile("griddepcontrol.launch_dependents;");
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
 #pragma unroll
@@ -107,11 +101,16 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
       for (int r = 0; r < 4; ++r)
         sums[warp][c * 8 + place * 2 + r % 2][i * 16 + group + r / 2 * 8] = sum[i][c][r];
   __syncthreads();
-  for (int i = threadIdx.x; i < num_rows * ROWS; i += WARPS * LANES) {
-    const int column = i / ROWS, row = i % ROWS;
-    float total = 0;
+  for (int i = threadIdx.x; i < num_rows * OUT_ROWS; i += WARPS * LANES) {
+    const int column = i / OUT_ROWS, row = i % OUT_ROWS;
+    const int tile = GATED ? row / 16 * 32 + row % 16 : row;
+    float total = 0, up = 0;
 #pragma unroll
-    for (int from = 0; from < WARPS; ++from) total += sums[from][column][row];
+    for (int from = 0; from < WARPS; ++from) {
+      total += sums[from][column][tile];
+      if (GATED) up += sums[from][column][tile + 16];
+    }
+    if (GATED) total *= up / (1 + __expf(-total));
     if (first + row < num_out) store(out + (long long)column * num_out + first + row, total);
   }
 }

@@ -1,4 +1,4 @@
-"""Kernels that walk along rows: norm with the residual's sum, SiLU gate, first and second best."""
+"""Kernels that walk along rows: norm with the residual's sum, first and second best."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pipeline.engine.torch.gpu.launch import begin, overlap, wait
 
-_GATE_BLOCK = 1024
 _BEST_CHUNK = 2048
 
 
@@ -82,29 +81,6 @@ def _launch_norm(
         num_warps=max(1, min(16, block // 256)),
         **overlap(residual.device),
     )
-
-
-@triton.jit
-def _silu_and_multiply(
-    gate_up: tl.tensor, out: tl.tensor, size: int, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
-) -> None:
-    begin(OVERLAP)
-    wait(OVERLAP)
-    row = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < size
-    gate = tl.load(gate_up + row * 2 * size + column, inside, other=0.0).to(tl.float32)
-    up = tl.load(gate_up + row * 2 * size + size + column, inside, other=0.0).to(tl.float32)
-    tl.store(out + row * size + column, gate * tl.sigmoid(gate) * up, inside)
-
-
-def silu_and_multiply(gate_up: Tensor) -> Tensor:
-    """Return silu(gate) * up for [W, 2 * I], gate first."""
-    width, size = len(gate_up), gate_up.shape[1] // 2
-    out = torch.empty((width, size), dtype=gate_up.dtype, device=gate_up.device)
-    grid = (triton.cdiv(size, _GATE_BLOCK), width)
-    _silu_and_multiply[grid](gate_up, out, size, BLOCK=_GATE_BLOCK, **overlap(gate_up.device))
-    return out
 
 
 @triton.jit

@@ -14,7 +14,6 @@ pytest.importorskip("cuda.bindings", reason="as does the driver interface")
 from pipeline.engine.torch import ops
 from pipeline.engine.torch.gpu import attention, product, rowwise
 
-
 DEVICE = "cuda" if DEVICE_IS_GPU else "cpu"
 # The interpreter has no bfloat16 products.
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float16
@@ -62,10 +61,13 @@ def test_the_join_adds_and_norms_like_the_reference(hidden):
     assert torch.equal(alone, normed)
 
 
-def test_the_gate_is_silu_times_up():
-    gate_up = drawn(3, 2 * 1536)
-    exact = ops.silu_and_multiply(gate_up.double())
-    assert error(rowwise.silu_and_multiply(gate_up), exact) < TOLERANCE
+@pytest.mark.gpu
+@pytest.mark.skipif(not DEVICE_IS_GPU, reason="CUDA C++ needs the GPU")
+@pytest.mark.parametrize("width", [1, 8, 11])
+def test_the_gated_product_is_silu_times_up(width):
+    x, weight = drawn(width, 1024), drawn(2 * 344, 1024)
+    exact = ops.gated(x.double(), weight.double())
+    assert error(product.skinny_gated(x, weight), exact) < TOLERANCE
 
 
 def test_the_best_is_the_lowest_id_of_a_tie_and_the_margin_leads_the_second():
