@@ -1,0 +1,47 @@
+"""The command line: exit statuses and one-line refusals."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.__main__ import plain
+
+
+def run(*arguments):
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-W", "error", "-m", "pipeline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["drafter=nope"], "Could not find 'drafter/nope' Available options in 'drafter': ngram"),
+        (["runs=/proc/nowhere"], "runs: /proc/nowhere: No such file or directory; choose"),
+    ],
+)
+def test_what_hydra_cannot_compose_is_one_line_and_status_2(arguments, line, tmp_path):
+    done = run(f"runs={tmp_path}", *arguments)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_a_class_refuses_is_one_line_and_status_2(tmp_path):
+    done = run(f"runs={tmp_path}", "drafter=none,ngram", "measurement.max_repetitions=0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "measurement.max_repetitions=0: must be a number above 0\n"
+
+
+def test_an_unknown_setting_is_named_with_the_command_that_shows_all():
+    error = "Could not override 'drafter.nope'.\nTo append to your config use +drafter.nope=3"
+    assert plain(error, ["drafter.nope=3"]) == (
+        "drafter.nope: there is no such setting; `python -m pipeline --cfg job` shows all"
+    )
+
+
+def test_a_setting_that_only_some_cells_of_a_grid_have_comes_with_the_way_to_set_it():
+    error = "Could not override 'drafter.num_draft_tokens'.\nTo append to your config use +x"
+    found = plain(error, ["drafter=ngram,eagle3", "drafter.num_draft_tokens=3"])
+    assert "write drafter.num_draft_tokens=choice(VALUE)" in found
