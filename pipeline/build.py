@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -14,76 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cache import cache_root
-from pipeline.cell import Cell, flat
+from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
+from pipeline.plan import Planned
 from pipeline.prompts import prompts_digest
 from pipeline.provenance import masked
-from pipeline.record import CellRecord
 from pipeline.target import Target
 from pipeline.workload import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
 ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
-
-
-@runtime_checkable
-class NeedsGpus(Protocol):
-    """Ability of an engine: it runs on GPUs."""
-
-    def num_gpus(self, cell: Cell) -> int:
-        """Return how many GPUs the cell needs."""
-        ...
-
-
-@runtime_checkable
-class TakesAll(Protocol):
-    """Ability of an engine: it takes the devices whole, so no other cell may be loaded beside."""
-
-    @property
-    def takes_all(self) -> bool:
-        """Always true; the attribute alone says it."""
-        ...
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A cell to measure.
-
-    Attributes:
-        command: The command that reproduces it.
-        impossible: Why the engine cannot run it; "" if it can.
-    """
-
-    cell: Cell
-    prompts: tuple[Prompt, ...]
-    command: str
-    impossible: str = ""
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the cell's engine asks for."""
-        engine = self.cell.engine
-        return engine.num_gpus(self.cell) if isinstance(engine, NeedsGpus) else 0
-
-    @property
-    def resident(self) -> bool:
-        """Whether the engine may stay loaded while other cells are measured."""
-        return not isinstance(self.cell.engine, TakesAll)
-
-    @property
-    def record(self) -> CellRecord:
-        """The cell's record before anything was measured."""
-        cell = self.cell
-        return CellRecord(
-            cell_id=cell.cell_id,
-            comparison=cell.comparison,
-            label=cell.label,
-            params=flat(cell),
-            is_baseline=cell.is_baseline,
-            width=cell.drafter.num_draft_tokens + 1,
-            greedy=cell.sampling.temperature == 0,
-            command=self.command,
-        )
 
 
 class Refused(ValueError):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.build import Planned
 from pipeline.lane import Lane, Worker
+from pipeline.plan import Planned
 from pipeline.progress import Progress
 from pipeline.record import CellRecord, Status, save_record
 from pipeline.report import terminal_table, write_report

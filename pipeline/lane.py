@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.build import Planned
+from pipeline.plan import Planned
 from pipeline.record import CellRecord, save_record, save_repetition
 from pipeline.run import Repetition
 from verify.base import Proof

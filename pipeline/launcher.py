@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 
 from pipeline.lane import WorkerFailed
+from pipeline.measuring import check_positive
 from pipeline.reaper import CELL_MARK, SWEEP_MARK, kill_marked
 from pipeline.run import CellRun
-from pipeline.turns import check_positive
 
 LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small
@@ -125,7 +125,14 @@ class RayLauncher:
         )
         worker = RayWorker(actor.remote(environment, log), mark, self.address == LOCAL)
         worker.begin("pid")
-        worker.pid = worker.result(SPAWN_TIMEOUT_S)
+        try:
+            worker.pid = worker.result(SPAWN_TIMEOUT_S)
+        except WorkerFailed as failure:
+            worker.kill()
+            raise WorkerFailed(
+                f"no worker process came up ({failure}); launcher.cpus_per_cell and GPUs must be"
+                f" free at launcher.address={self.address}"
+            ) from None
         return worker
 
 

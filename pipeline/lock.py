@@ -30,14 +30,23 @@ def machine_lock(holder: str, on_busy: str, say: Callable[[str], None]) -> Itera
     Raises:
         ValueError: Another sweep runs and `on_busy` is `refuse`.
     """
-    descriptor = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = _open(lock_path())
     try:
         _acquire(descriptor, on_busy, say)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}, {holder}".encode(), 0)
+        with contextlib.suppress(OSError):  # another user's file: held all the same, unnamed
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pid {os.getpid()}, {holder}".encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open the lock file; to lock one of another user, reading it is enough."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _acquire(descriptor: int, on_busy: str, say: Callable[[str], None]) -> None:

@@ -14,8 +14,8 @@ from omegaconf import DictConfig
 
 from pipeline.build import build_part
 from pipeline.lane import Worker
+from pipeline.measuring import Measuring
 from pipeline.provenance import masked
-from pipeline.turns import Measuring
 
 
 class Launcher(Protocol):

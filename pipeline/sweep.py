@@ -18,9 +18,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from pipeline.build import Planned, build_cells
+from pipeline.build import build_cells
 from pipeline.conductor import STOPPED, Sweep
 from pipeline.lock import machine_lock
+from pipeline.plan import Planned
 from pipeline.progress import Progress
 from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping

@@ -11,51 +11,15 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pipeline.lane import Lane, Worker, WorkerFailed, tail
+from pipeline.measuring import Measuring
 from pipeline.progress import Progress
-from pipeline.record import CellRecord, Status, save_record
+from pipeline.record import Status, save_record
 from pipeline.run import Repetition, WarmUp
-from pipeline.statistics import stop_reason
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
 STOP_TIMEOUT_S = 120.0  # a server gives its GPUs back in this time
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """When a cell is measured well enough (see `pipeline.statistics.stop_reason`).
-
-    Attributes:
-        precision: Wanted half-width of tok/s as a share of it.
-        max_seconds: Budget of generation time of one cell.
-    """
-
-    precision: float = 0.02
-    min_repetitions: int = 3
-    max_repetitions: int = 20
-    max_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name in ("precision", "min_repetitions", "max_repetitions", "max_seconds"):
-            check_positive(f"measurement.{name}", getattr(self, name))
-        if self.min_repetitions > self.max_repetitions:
-            raise ValueError(
-                f"measurement.min_repetitions={self.min_repetitions} is more than"
-                f" measurement.max_repetitions={self.max_repetitions}; raise the second"
-            )
-
-    def stop(self, record: CellRecord) -> str:
-        """Say why the cell needs no more repetitions, or ""."""
-        return stop_reason(
-            record.repetitions,
-            self.precision,
-            self.min_repetitions,
-            self.max_repetitions,
-            self.max_seconds,
-        )
 
 
 @dataclass(frozen=True)
@@ -184,16 +148,6 @@ class Turns:
         save_record(lane.record, lane.folder)
         self.progress.ended(lane.record)
         self.on_end(lane)
-
-
-def check_positive(setting: str, value: Any) -> None:
-    """Refuse what is not a number above zero.
-
-    Raises:
-        ValueError: Naming the setting.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise ValueError(f"{setting}={value}: must be a number above 0")
 
 
 def _unended(lanes: Sequence[Lane]) -> list[Lane]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from tiny_engine import TinyEngine, plan
 
 from pipeline.launcher import RayLauncher
+from pipeline.measuring import Measuring
 from pipeline.settings import Settings
 from pipeline.sweep import run_sweep
-from pipeline.turns import Measuring
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drafters.none import NoDrafter
-from pipeline.build import Planned
 from pipeline.cell import Cell, Parallelism
 from pipeline.engine.base import Prompt, Response, Sampling
+from pipeline.plan import Planned
 from pipeline.target import Target
 from pipeline.workload import Jsonl
 from verify.base import Proof

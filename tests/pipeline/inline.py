@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.lane import WorkerFailed
+from pipeline.measuring import Measuring
 from pipeline.run import CellRun
 from pipeline.settings import Settings
-from pipeline.turns import Measuring
 
 
 @dataclass

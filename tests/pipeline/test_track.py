@@ -1,0 +1,98 @@
+"""The tracker: what is lost on the way is sent later, once."""
+
+import pytest
+from mlflow import MlflowClient
+
+from pipeline.record import Status, save_record, save_repetition
+from pipeline.sender import Sender
+from pipeline.store import create_sweep
+from pipeline.track import Tracker, load, main
+
+from .synthetic import make_sweep
+
+# MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished sweep on disk that MLflow knows nothing of."""
+    records = make_sweep(prompts_per_class=2, repetitions=2)
+    for record in records:
+        record.params["prompts_digest"] = "abc"
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    folder = create_sweep(
+        tmp_path,
+        [r.cell_id for r in records],
+        provenance={"cpu": "x"},
+        settings={"command": "python -m pipeline"},
+        tracking={"uri": uri, "experiment": "tests", "runs": str(tmp_path)},
+        ended="FINISHED",
+    )
+    for record in records:
+        save_record(record, folder.cell(record.cell_id))
+        for number, responses in enumerate(record.repetitions):
+            save_repetition(responses, number, folder.cell(record.cell_id))
+    return folder
+
+
+def runs_of(uri):
+    client = MlflowClient(uri)
+    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+
+
+def test_what_was_lost_is_one_warning_and_sync_sends_it_once(folder, tmp_path, capsys):
+    said = []
+    where = folder.facts["tracking"]
+    sender = Sender(Tracker.open(where["uri"], "tests", tmp_path), folder, said.append)
+    sender.begin()
+    sender.cell(folder.records()[0])
+    assert said == []
+    (tmp_path / "mlflow.db").write_bytes(b"gone")
+    for record in folder.records()[1:]:
+        sender.cell(record)
+    sender.finish("FINISHED")
+    assert len(said) == 1
+    assert f"`python -m pipeline.track sync {folder.path}`" in said[0]
+
+    other = f"sqlite:///{tmp_path}/other.db"
+    assert main(["sync", str(folder.path), "--uri", other]) == 0
+    assert capsys.readouterr().out == f"{folder.sweep_id}: in {other}\n"
+    first = runs_of(other)
+    assert load(other, folder.sweep_id) == folder.records()
+    assert main(["sync", str(folder.path), "--uri", other]) == 0
+    second = runs_of(other)
+    assert {r.info.run_id for r in first} == {r.info.run_id for r in second}
+    assert len(second) == 1 + len(folder.records())
+
+
+def test_the_parent_names_the_best_cell_and_says_the_verdict(folder, tmp_path):
+    where = folder.facts["tracking"]
+    Tracker.open(where["uri"], "tests", tmp_path).finish(folder, "FINISHED")
+    (parent,) = (r for r in runs_of(where["uri"]) if r.data.tags["kind"] == "sweep")
+    assert parent.data.tags["best_baseline"].startswith("none × ")
+    assert parent.data.metrics["best_tok_s"] >= parent.data.metrics["best_baseline_tok_s"]
+    assert parent.data.tags["mlflow.note.content"]
+    assert parent.data.params["cpu"] == "x"
+    children = [r for r in runs_of(where["uri"]) if r.data.tags["kind"] == "cell"]
+    assert all(child.data.tags["status"] == Status.OK for child in children)
+    assert all("speed_up_low" in child.data.metrics for child in children)
+
+
+def test_a_store_that_cannot_be_opened_is_refused_naming_the_setting(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    with pytest.raises(ValueError, match=r"^tracking.uri=sqlite:.*: cannot be opened \("):
+        Tracker.open(f"sqlite:///{file}/x.db", "tests", tmp_path)
+    with pytest.raises(ValueError, match=r"^tracking.uri=nonsense://\*\*\*@host: cannot be opened"):
+        Tracker.open("nonsense://me:secret@host", "tests", tmp_path)
+
+
+def test_an_unknown_sweep_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^sweep=none: tracking.uri=.* has no such sweep"):
+        load(f"sqlite:///{tmp_path}/mlflow.db", "none")
+
+
+def test_a_folder_that_is_no_sweep_is_refused(tmp_path, capsys):
+    assert main(["sync", str(tmp_path)]) == 2
+    assert "no sweep.json there" in capsys.readouterr().err
