@@ -30,7 +30,8 @@ from pipeline.cache import cache_root
 from pipeline.cell import Cell, Parallelism
 from pipeline.engine.base import Prompt, Sampling
 from pipeline.engine.torch.engine import TorchEngine
-from pipeline.target import Target, _packaged_file
+from pipeline.source import packaged_file
+from pipeline.target import Target
 from pipeline.workload import Classes
 from verify.base import VerifyBackend
 from verify.extend import Extend
@@ -44,6 +45,7 @@ Arm = Callable[[Prompt], Answer]
 BARS = (
     ("captured none", "transformers generate", ("chat", "copy"), 3.0),
     ("captured none", "llama.cpp", ("chat", "copy"), 0.9),
+    ("captured none", "llama.cpp forwards alone", ("chat", "copy"), 0.9),
     ("captured ngram", "transformers prompt look-up", ("copy",), 3.0),
     ("captured none", "extend none", ("chat", "copy"), 1.5),
 )
@@ -81,9 +83,10 @@ def build_arms(prompts: list[Prompt], threads: int) -> dict[str, Arm]:
         ),
     }
     if (LLAMA_CPP / "node_modules").exists():
-        peer = LlamaCpp(_packaged_file(TARGET.source), threads, MAX_NEW_TOKENS)
+        peer = LlamaCpp(packaged_file(TARGET.source), threads, MAX_NEW_TOKENS)
         print(f"llama.cpp: {peer.system}")
         arms["llama.cpp"] = lambda p: peer.generate(p.tokens)
+        arms["llama.cpp forwards alone"] = lambda p: peer.replay(p.tokens)
     return arms
 
 

@@ -94,8 +94,16 @@ class LlamaCpp:
         self.system = self._read()["system"]
 
     def generate(self, tokens: Sequence[int]) -> Answer:
-        """Answer one prompt."""
-        request = {"tokens": list(tokens), "max_new_tokens": self._max_new_tokens}
+        """Answer one prompt by the binding's own loop, whose sampler takes longer than a step."""
+        self._last = self._ask(tokens, {"max_new_tokens": self._max_new_tokens})
+        return self._last
+
+    def replay(self, tokens: Sequence[int]) -> Answer:
+        """Run the last answer's forwards again, without head and sampling: a floor for llama.cpp."""
+        return self._ask(tokens, {"replay": list(self._last.tokens)})
+
+    def _ask(self, tokens: Sequence[int], how: dict[str, Any]) -> Answer:
+        request = {"tokens": list(tokens)} | how
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -112,6 +120,6 @@ class LlamaCpp:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("node ended: run `npm install --ignore-scripts` in benchmarks/llama_cpp")
+            raise RuntimeError(f"node ended: run `npm install --ignore-scripts` in {LLAMA_CPP}")
         parsed: dict[str, Any] = json.loads(line)
         return parsed
