@@ -1,0 +1,17 @@
+"""The verdict: break-even, what each lever is worth, what a cell that was not run would give."""
+
+from pipeline.roi.settings import Numbers, parse
+from pipeline.roi.situation import Situation, close
+from pipeline.roi.verdict import Verdict, from_numbers, headline, judge, lines
+
+__all__ = [
+    "Numbers",
+    "Situation",
+    "Verdict",
+    "close",
+    "from_numbers",
+    "headline",
+    "judge",
+    "lines",
+    "parse",
+]

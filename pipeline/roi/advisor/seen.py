@@ -1,0 +1,106 @@
+"""What a rule may look at: one cell, its figures where it has any, and the cells beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.judge import Comparison
+from pipeline.measure import Levers, Measurement
+from pipeline.record import CellRecord
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One cell as a rule sees it.
+
+    Attributes:
+        record: The cell: settings, proof and responses.
+        measurement: Its figures; None for a void, failed or skipped cell.
+        others: The other cells of the comparison with theirs.
+        best: The best baseline, or None.
+    """
+
+    record: CellRecord
+    measurement: Measurement | None
+    others: tuple[tuple[CellRecord, Measurement | None], ...]
+    best: CellRecord | None
+
+    @property
+    def levers(self) -> Levers | None:
+        """What the cell's speed-up is made of, over all classes."""
+        versus = self.measurement.overall.versus if self.measurement else None
+        return versus.levers if versus else None
+
+    @property
+    def drafter(self) -> str:
+        """The drafter's name."""
+        return self.record.params.get("drafter", "")
+
+    @property
+    def verify(self) -> str:
+        """The verify backend's name."""
+        return self.record.params.get("verify", "")
+
+    @property
+    def is_ngram(self) -> bool:
+        """Whether the drafter copies instead of running a model."""
+        return self.drafter.startswith("ngram")
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether drafts had branches: more tokens than their depth."""
+        responses = [r for repetition in self.record.repetitions for r in repetition]
+        return sum(sum(r.proposed) for r in responses) > sum(sum(r.depth) for r in responses)
+
+    @property
+    def cheapest(self) -> bool:
+        """Whether no other backend verifies this drafter's drafts in less time."""
+        own = self.measurement.overall.verify_ms if self.measurement else 0.0
+        return all(m.overall.verify_ms >= own for _, m in self.same_drafter())
+
+    def same_drafter(self) -> Iterator[tuple[CellRecord, Measurement]]:
+        """Yield the measured cells with this drafter at this width and another backend."""
+        for record, measurement in self.others:
+            same = (record.params["drafter"], record.width) == (self.drafter, self.record.width)
+            if measurement and same and record.params["verify"] != self.verify:
+                yield record, measurement
+
+
+class Rule(NamedTuple):
+    """One known fault.
+
+    Attributes:
+        name: Short name.
+        source: Where the fault is public.
+        finding: Says what was seen and what to do, or "" where the fault is not there.
+    """
+
+    name: str
+    source: str
+    finding: Callable[[Seen], str]
+
+
+class Advice(NamedTuple):
+    """One rule that applies.
+
+    Attributes:
+        cell_id: The cell.
+        rule: The rule's name.
+        text: What was seen and what to do.
+        source: Where the fault is public.
+    """
+
+    cell_id: str
+    rule: str
+    text: str
+    source: str
+
+
+def seen(comparison: Comparison) -> Iterator[Seen]:
+    """Yield every cell of a comparison as rules see it."""
+    pairs = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
+    for record, measurement in pairs:
+        others = tuple(pair for pair in pairs if pair[0].cell_id != record.cell_id)
+        yield Seen(record, measurement, others, comparison.best)

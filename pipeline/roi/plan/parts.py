@@ -1,0 +1,149 @@
+"""Where a speculative step's milliseconds are, told by the differences between measured cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pipeline.judge import Comparison
+from pipeline.measure import Measurement
+from pipeline.record import CellRecord
+
+LEAST = 0.01  # share of the step below which a part is noise, not a plan
+# What goes when the verify backend is exchanged for the next one.
+GOES = {
+    ("extend", "graph_captured"): "launches and gaps of an eager forward",
+    ("extend", "fused_allreduce"): "launches, gaps and unfused all-reduces",
+    ("graph_captured", "fused_allreduce"): "all-reduces with their residual add and norm apart",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One share of the step.
+
+    Attributes:
+        name: What the time is spent on.
+        ms: How much, per step.
+        change: What removes it.
+        proof: How to see that it is gone.
+        shown_by: The cell that shows it, or None where nothing measured does: then it is a bound.
+    """
+
+    name: str
+    ms: float
+    change: str
+    proof: str
+    shown_by: CellRecord | None
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A step taken apart.
+
+    Attributes:
+        record: The cell whose step it is: the dearest backend of the drafter that serves best.
+        measurement: Its figures.
+        parts: What can go, in the order of the cells that show it, then the bounds by size.
+        floor_ms: What stays: a plain forward of the cheapest backend.
+        accept_length: Tokens committed per step.
+        ms_per_token: Wall time of a token of plain decoding at its best.
+    """
+
+    record: CellRecord
+    measurement: Measurement
+    parts: tuple[Part, ...]
+    floor_ms: float
+    accept_length: float
+    ms_per_token: float
+
+    @property
+    def step_ms(self) -> float:
+        """The whole step."""
+        return self.measurement.overall.step_ms
+
+
+def anatomy(comparison: Comparison) -> Anatomy | None:
+    """Take apart the step of the drafter that serves best; None without baseline or drafter."""
+    records = {r.cell_id: r for r in comparison.records}
+    cells = [
+        (records[key], m)
+        for key, m in comparison.measurements.items()
+        if not m.is_baseline and m.overall.versus
+    ]
+    if not cells or comparison.best is None:
+        return None
+    best, _ = max(cells, key=lambda cell: cell[1].overall.tok_s.value)
+    chain = _chain(cells, best)
+    record, measurement = chain[0]
+    plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
+    floor = min(f.verify_ms for f in plain)
+    parts = [*_exchanges(chain), *_rest(chain[-1][1], floor)]
+    least = LEAST * measurement.overall.step_ms
+    return Anatomy(
+        record,
+        measurement,
+        tuple(p for p in parts if p.ms > least),
+        floor,
+        measurement.overall.accept_length.value,
+        1000 / max(f.tok_s.value for f in plain),
+    )
+
+
+def _chain(
+    cells: list[tuple[CellRecord, Measurement]], best: CellRecord
+) -> list[tuple[CellRecord, Measurement]]:
+    """Return the best drafter's cells from the dearest verify to the cheapest."""
+    same = [
+        (r, m)
+        for r, m in cells
+        if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
+    ]
+    return sorted(same, key=lambda cell: -cell[1].overall.verify_ms)
+
+
+def _exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
+    """Yield what each cheaper verify backend of the sweep takes away."""
+    for (dear, before), (cheap, after) in pairwise(chain):
+        names = (dear.params["verify"], cheap.params["verify"])
+        what = GOES.get(names, f"what {names[0]} pays beyond {names[1]}")
+        proof = "the report's share of captured steps is 1"
+        if names[1] == "fused_allreduce":
+            proof = "the trace names the fused kernel; no log line proves it"
+        yield Part(
+            what,
+            before.overall.verify_ms - after.overall.verify_ms,
+            f"verify={names[1]} instead of {names[0]}",
+            f"{proof}; verify_ms of the new cell",
+            cheap,
+        )
+
+
+def _rest(cheapest: Measurement, floor: float) -> Iterator[Part]:
+    """Yield the bounds on what the cheapest cell still pays beyond a plain forward."""
+    figures = cheapest.overall
+    bounds = [
+        Part(
+            f"{cheapest.width - 1} more rows than a plain forward",
+            figures.verify_ms - floor,
+            "fewer draft tokens: the last positions first, by their accept rate",
+            "accept length falls by less than the step does",
+            None,
+        ),
+        Part(
+            "drafting",
+            figures.draft_ms,
+            "capture the drafter, fuse its all-reduces, or draft with less",
+            "draft_ms of the new cell",
+            None,
+        ),
+        Part(
+            "host work between forwards",
+            figures.host_ms,
+            "overlap scheduling; keep acceptance and the next input on the device",
+            "host_ms of the new cell; the baseline keeps its own overlap",
+            None,
+        ),
+    ]
+    yield from sorted(bounds, key=lambda part: -part.ms)

@@ -1,0 +1,148 @@
+"""The break-even plot: accept length against step time, with lines of equal speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.judge import Comparison
+from pipeline.measure import Figures
+from pipeline.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, TITLE, grid
+from pipeline.record import CellRecord
+from pipeline.roi.sweep import drafted
+from pipeline.wording import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS, FILLS = "osD^vP", (DARK, MIDDLE, "white", LIGHT)
+ISO = (0.25, 0.5, 2.0, 4.0)  # times the baseline
+HEIGHT = 3.1  # inches of a panel
+ROOM = 1.3  # the axes reach so far beyond the outermost point
+LENGTHS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+
+
+def iso_speed(comparison: Comparison) -> Figure | None:
+    """Draw one panel per class; None if no cell has a baseline.
+
+    Both axes are logarithmic, so that lines of equal speed are parallel and a lever's worth is a
+    distance: left is a cheaper step, up a longer accept length. Above the thick line speculation
+    pays. A marker's shape is its drafter, its fill the verify backend.
+    """
+    points = list(drafted(comparison))
+    if not points:
+        return None
+    records = {r.cell_id: r for r in comparison.records}
+    arms = list(dict.fromkeys(_arm(records[key]) for key, _, _ in points))
+    backends = list(dict.fromkeys(records[key].params["verify"] for key, _, _ in points))
+    categories = list(dict.fromkeys(category for _, category, _ in points))
+    figure, panels = grid(len(categories), HEIGHT)
+    for category, axes in zip(categories, panels, strict=True):
+        own = [(records[key], f) for key, c, f in points if c == category]
+        _panel(axes, category, [f for _, f in own])
+        for record, figures in own:
+            marker = MARKERS[arms.index(_arm(record)) % len(MARKERS)]
+            _point(axes, figures, marker, _fill(backends, record.params["verify"]))
+    _key(figure, arms, backends)
+    return figure
+
+
+def _arm(record: CellRecord) -> str:
+    """Name a drafter at its width."""
+    return f"{record.params['drafter']} (width {record.width})"
+
+
+def _fill(backends: list[str], verify: str) -> str:
+    """Return a backend's colour; they also differ in grey."""
+    return FILLS[backends.index(verify) % len(FILLS)]
+
+
+def _panel(axes: Axes, category: str, figures: list[Figures]) -> None:
+    """Set up one class's axes with the lines of equal speed and plain decoding's own point."""
+    plain = next(f.versus.levers.ms_per_token for f in figures if f.versus)
+    left = min(plain, *(f.step_ms for f in figures)) / ROOM
+    right = max(plain, *(f.step_ms for f in figures)) * ROOM
+    top = max(1.5, *(f.accept_length.value for f in figures)) * ROOM
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(0.93, top))
+    for times in (*ISO, 1.0):
+        _line(axes, times, plain, (left, right, top))
+    axes.plot(plain, 1.0, "x", color=INK, markersize=9, markeredgewidth=2.5, zorder=3)
+    axes.set_title(category, loc="left", fontsize=TITLE, fontweight="bold", pad=16)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.minorticks_off()
+    axes.set_yticks([n for n in LENGTHS if n <= top], [f"{n:g}" for n in LENGTHS if n <= top])
+    ticks = [t for t in _ticks() if left <= t <= right]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.tick_params(labelsize=SMALL)
+
+
+def _ticks() -> list[float]:
+    """Return round step times over all decades that a step may have."""
+    return [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]
+
+
+def _line(axes: Axes, times: float, plain: float, box: tuple[float, float, float]) -> None:
+    """Draw the line of one speed and label it where it leaves the panel."""
+    left, right, top = box
+    base = times == 1.0
+    axes.plot(
+        [left, right],
+        [left * times / plain, right * times / plain],
+        color=INK if base else FAINT,
+        linewidth=2.2 if base else 0.8,
+        linestyle="-" if base else (0, (4, 3)),
+        zorder=1,
+    )
+    leaves_on_top = right * times / plain > top
+    x, y = (top * plain / times, top) if leaves_on_top else (right, right * times / plain)
+    if x < left * 1.05 or y < 1.0:
+        return
+    axes.annotate(
+        f"{number(1000 / plain)} tok/s" if base else f"{times:g}x",
+        (x, y),
+        (0, 3) if leaves_on_top else (3, 0),
+        textcoords="offset points",
+        ha="center" if leaves_on_top else "left",
+        va="bottom" if leaves_on_top else "center",
+        fontsize=SMALL - 1,
+        color=INK if base else FAINT,
+        fontweight="bold" if base else "normal",
+        annotation_clip=False,
+    )
+
+
+def _point(axes: Axes, figures: Figures, marker: str, fill: str) -> None:
+    """Draw one cell with the interval of its accept length."""
+    x, length = figures.step_ms, figures.accept_length
+    axes.plot([x, x], [length.low, length.high], color=INK, linewidth=1, zorder=2)
+    axes.plot(
+        x,
+        length.value,
+        marker,
+        markersize=9,
+        markerfacecolor=fill,
+        markeredgecolor=INK,
+        zorder=4,
+    )
+
+
+def _key(figure: Figure, arms: list[str], backends: list[str]) -> None:
+    """Write what shapes and fills mean, and the axes' names."""
+    from matplotlib.lines import Line2D
+
+    shapes = [(MARKERS[i % len(MARKERS)], "white", arm) for i, arm in enumerate(arms)]
+    shapes += [("s", _fill(backends, name), name) for name in backends]
+    handles = [
+        Line2D([], [], ls="", marker=marker, mfc=fill, mec=INK, label=name)
+        for marker, fill, name in shapes
+    ]
+    plain = Line2D([], [], ls="", marker="x", color=INK, mew=2.5, label="plain decoding")
+    figure.legend(
+        handles=[plain, *handles],
+        loc="outside upper left",
+        ncols=min(len(handles) + 1, 5),
+        frameon=False,
+        fontsize=SMALL,
+    )
+    figure.supxlabel("step, ms (thick line: the best baseline; above it pays)", fontsize=SMALL)
+    figure.supylabel("accept length", fontsize=SMALL)
