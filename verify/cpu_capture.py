@@ -71,7 +71,16 @@ class TracedStep(_CapturedStep):
     """The static forward as a frozen TorchScript trace: no Python, but torch's dispatcher."""
 
     def __init__(self, model: TargetModel, width: int) -> None:
-        """Trace the forward at `width` rows."""
+        """Trace the forward at `width` rows.
+
+        Raises:
+            ValueError: Several ranks share the model: a trace would leave out their all-reduces.
+        """
+        if model.join.allreduce != "none":
+            raise ValueError(
+                f"verify=graph_captured: a CPU trace cannot hold {model.join.allreduce}'s"
+                " all-reduces; use parallelism.tp=1, verify=extend, or a GPU"
+            )
         caches = model.caches
         example = (
             torch.zeros(width, dtype=torch.int64),

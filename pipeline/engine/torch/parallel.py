@@ -1,0 +1,308 @@
+"""Tensor parallelism: rank 0 is the session's process, the other ranks follow its commands.
+
+Rank 0 sends every step's input through a mailbox before it runs the step itself, so all ranks
+launch at about the same time. If any rank ends early, the others end too: an all-reduce waits for
+ever for a rank that is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
+from pipeline.engine.torch.kv_cache import KVCache
+from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.mailbox import Mailbox
+from pipeline.engine.torch.shards import Shard, shards
+from verify.base import (
+    BuildsStep,
+    Join,
+    Plan,
+    Proof,
+    StepInput,
+    StepOutput,
+    TargetShape,
+    VerifyStep,
+)
+
+# Everything stays on this machine, and NVLink multicast stays off: a program that uses it can put
+# a shared host's GPUs out of service.
+ENVIRONMENT = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_NVLS_ENABLE": "0",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+}
+_GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
+_PR_SET_PDEATHSIG = 1
+
+
+class Loads(Protocol):
+    """Loads one rank's part of a target; picklable, since every rank calls it in its process."""
+
+    def __call__(self, shard: Shard, device: torch.device) -> Llama:
+        """Return the target with this rank's weights and cache; joins and head are still local."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """What a rank needs to take its place."""
+
+    loader: Loads
+    shape: TargetShape
+    world: int
+    device: str
+    rendezvous: str
+
+    def join(self, rank: int) -> Llama:
+        """Meet the other ranks and return this one's model, which works with theirs."""
+        device = torch.device(f"cuda:{rank}" if self.device == "cuda" else "cpu")
+        if self.device == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            "nccl" if self.device == "cuda" else "gloo",
+            init_method=self.rendezvous,
+            rank=rank,
+            world_size=self.world,
+            device_id=device if self.device == "cuda" else None,
+        )
+        group = dist.group.WORLD
+        assert group is not None
+        model = self.loader(shards(self.shape, self.world)[rank], device)
+        model.join = SeparateJoin(model.kernels, group)
+        head = VocabularyParallelHead(model.weights.head, self.shape.vocab_size, group)
+        model.weights = model.weights._replace(head=head)
+        return model
+
+
+class ParallelLlama:
+    """Rank 0 of a target that several ranks run together.
+
+    Attributes:
+        local: Rank 0's part.
+        cache: The cache of all ranks: what is kept here is kept on every rank.
+    """
+
+    plan: Plan | None = None
+
+    def __init__(self, loader: Loads, shape: TargetShape, world: int, device: str) -> None:
+        """Start the other ranks and load every rank's part.
+
+        Args:
+            loader: Loads one rank's part.
+            shape: The whole target's shape.
+            world: Ranks, this process included.
+            device: `cpu`, or `cuda`: rank r takes GPU r.
+
+        Raises:
+            ValueError: The target or the machine cannot be split so.
+        """
+        shards(shape, world)
+        if device == "cuda" and torch.cuda.device_count() < world:
+            raise ValueError(f"parallelism.tp={world}: torch sees {torch.cuda.device_count()} GPUs")
+        os.environ.update(ENVIRONMENT)
+        self.shape = shape
+        self._folder = tempfile.TemporaryDirectory()
+        rendezvous = f"file://{Path(self._folder.name, 'ranks')}"
+        ranks = _Ranks(loader, shape, world, device, rendezvous)
+        self._mailbox = Mailbox(world - 1)
+        spawn = multiprocessing.get_context("spawn")
+        self._followers = [
+            spawn.Process(
+                target=_follow,
+                args=(ranks, rank, self._mailbox.name, torch.get_num_threads()),
+                daemon=True,
+            )
+            for rank in range(1, world)
+        ]
+        for process in self._followers:
+            process.start()
+        self._closing = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+        self.local = ranks.join(0)
+        self.cache = _LedCache(self.local.cache, self._mailbox)
+
+    @property
+    def device(self) -> torch.device:
+        """Where rank 0's part lives."""
+        return self.local.device
+
+    @property
+    def linear(self) -> str:
+        """Which matrix product runs."""
+        return self.local.linear
+
+    @property
+    def attention(self) -> str:
+        """Which attention runs."""
+        return self.local.attention
+
+    @property
+    def join(self) -> Join:
+        """What ends each block."""
+        return self.local.join
+
+    @property
+    def caches(self) -> tuple[Tensor, Tensor]:
+        """Rank 0's keys and values."""
+        return self.local.caches
+
+    def forward(self, step: StepInput) -> StepOutput:
+        """Run one eager forward on all ranks."""
+        self._mailbox.post("forward", _packed(step))
+        return self.local.forward(step)
+
+    def build(self, backend: BuildsStep, width: int, threads: int) -> VerifyStep:
+        """Build a backend's step on all ranks; calling it runs it on all of them.
+
+        Raises:
+            ValueError: This model, width or machine cannot run the backend.
+        """
+        self._mailbox.post("build", backend, width, threads)
+        return _LedStep(backend.build(self.local, width, threads), self._mailbox)
+
+    def close(self) -> None:
+        """End the other ranks."""
+        self._closing.set()
+        self._mailbox.post("close")
+        for process in self._followers:
+            process.join(_GRACE_S)
+            _end(process)
+        dist.destroy_process_group()
+        self._mailbox.close()
+        self._folder.cleanup()
+
+    def _watch(self) -> None:
+        """End everything once a follower ends; rank 0 may be inside an all-reduce for ever."""
+        wait([process.sentinel for process in self._followers])
+        if self._closing.is_set():
+            return
+        codes = {number + 1: process.exitcode for number, process in enumerate(self._followers)}
+        ended = ", ".join(
+            f"rank {rank}: {code}" for rank, code in codes.items() if code is not None
+        )
+        sys.stderr.write(f"a tensor-parallel rank ended early (exit codes: {ended})\n")
+        for process in self._followers:
+            _end(process)
+        if not self._closing.wait(_GRACE_S):
+            os._exit(1)
+
+
+class _LedStep:
+    """A step that runs on all ranks when rank 0 calls it."""
+
+    def __init__(self, step: VerifyStep, mailbox: Mailbox) -> None:
+        self._step, self._mailbox = step, mailbox
+
+    def __call__(self, step: StepInput) -> StepOutput:
+        self._mailbox.post("step", _packed(step))
+        return self._step(step)
+
+    @property
+    def proof(self) -> Proof:
+        return self._step.proof
+
+    def reset_counts(self) -> None:
+        self._step.reset_counts()
+
+    def close(self) -> None:
+        self._mailbox.post("drop")
+        self._step.close()
+
+
+class _LedCache(KVCache):
+    """Rank 0's cache; what a tree keeps is moved on every rank."""
+
+    def __init__(self, own: KVCache, mailbox: Mailbox) -> None:
+        self.keys, self.values, self.length = own.keys, own.values, own.length
+        self._mailbox = mailbox
+
+    def keep(self, rows: tuple[int, ...]) -> None:
+        """Commit rows of the last step on all ranks; a chain's already stand in their places."""
+        if rows != tuple(range(len(rows))):
+            self._mailbox.post("keep", self.length, rows)
+        super().keep(rows)
+
+
+def _follow(ranks: _Ranks, rank: int, mailbox_name: str, threads: int) -> None:
+    """Be one of the other ranks until rank 0 says close or is gone."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to handle
+    torch.set_num_threads(threads)
+    mailbox = Mailbox(ranks.world - 1, mailbox_name)
+    model = ranks.join(rank)
+    step: VerifyStep | None = None
+    with torch.inference_mode():
+        for command, arguments in mailbox.commands(rank - 1, parent):
+            if command == "close":
+                break
+            step = _obey(model, step, command, arguments)
+    dist.destroy_process_group()
+    mailbox.close()
+
+
+def _obey(
+    model: Llama, step: VerifyStep | None, command: str, arguments: tuple[Any, ...]
+) -> VerifyStep | None:
+    """Do what rank 0 does; return the step that is built now."""
+    if command == "forward":
+        model.forward(_unpacked(arguments[0]))
+    elif command == "build":
+        with suppress(ValueError):  # rank 0 is refused alike, and says so
+            return _built(model, *arguments)
+        return None
+    elif command == "step":
+        assert step is not None
+        step(_unpacked(arguments[0]))
+    elif command == "drop":
+        assert step is not None
+        step.close()
+        return None
+    elif command == "keep":
+        model.cache.length, rows = arguments
+        model.cache.keep(rows)
+    return step
+
+
+def _built(model: Llama, backend: BuildsStep, width: int, threads: int) -> VerifyStep:
+    """Build a backend's step."""
+    return backend.build(model, width, threads)
+
+
+def _packed(step: StepInput) -> tuple[bytes, bytes, bytes, int]:
+    """Return a step as bytes: pickling tensors would take a tenth of a verify step."""
+    tokens, positions, mask = (part.numpy().tobytes() for part in step[:3])
+    return tokens, positions, mask, step.start
+
+
+def _unpacked(packed: tuple[bytes, bytes, bytes, int]) -> StepInput:
+    """Return the step again."""
+    tokens, positions = (torch.frombuffer(bytearray(p), dtype=torch.int64) for p in packed[:2])
+    mask = torch.frombuffer(bytearray(packed[2]), dtype=torch.bool)
+    return StepInput(tokens, positions, mask.view(len(tokens), len(tokens)), packed[3])
+
+
+def _end(process: BaseProcess) -> None:
+    """Make sure that a process of ours is gone."""
+    if process.is_alive():
+        process.kill()
+        process.join()
