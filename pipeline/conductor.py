@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pipeline.store import SweepFolder
 from pipeline.turns import Turns
 
 OK, FAILED, STOPPED = 0, 1, 130  # exit statuses
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 KEPT = (Status.OK, Status.VOID)  # what a resumed sweep does not measure again
 
 
@@ -58,6 +60,11 @@ class Sweep:
             self.sender.finish("KILLED")
             self.progress.say("stopped; the same command with resume=true runs only the rest")
             return STOPPED
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            self.progress.say(f"{self.folder.path}: {error.strerror}; make room, then resume=true")
+            return FAILED
         return self._finish()
 
     def _lane(self, plan: Planned) -> Lane | None:

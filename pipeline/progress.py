@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -77,7 +78,8 @@ class Progress:
         parts = [f"{self._done} of {self.num_cells} done", doing, self._remaining(), self._last]
         text = " · ".join(part for part in parts if part)
         if self.stream.isatty():
-            self.stream.write(f"\r\x1b[K{text}")
+            width = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be rewritten
+            self.stream.write(f"\r\x1b[K{text[:width]}")
             self.stream.flush()
         elif time.monotonic() - self._shown > PLAIN_EVERY_S:
             self._shown = time.monotonic()

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 BATCH = 100  # parameters and tags that MLflow takes at once
 DIGEST_CHARACTERS = 36  # MLflow's limit for a data set's
+LINE_CHARACTERS = 160
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # results are on disk: better a warning than a wait
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
@@ -257,8 +261,9 @@ def _answering() -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    """Return an error's first line."""
-    return masked((str(error).strip() or type(error).__name__).splitlines()[0])
+    """Return an error's first line, without a password and not endless."""
+    line = masked((str(error).strip() or type(error).__name__).splitlines()[0])
+    return textwrap.shorten(line, LINE_CHARACTERS, placeholder=" …")
 
 
 def _milliseconds(seconds: float) -> int:

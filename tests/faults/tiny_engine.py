@@ -32,6 +32,7 @@ class TinyEngine:
         label: Keeps cells apart.
         gate: Folder; a repetition waits until it holds the file `go` when this is not "".
         step_ms: What a step is said to take.
+        captures: Say that every step was replayed from a capture.
     """
 
     label: str = ""
@@ -39,6 +40,7 @@ class TinyEngine:
     gate: str = ""
     step_ms: float = 2.0
     steps: int = 20
+    captures: bool = False
     name: str = "tiny"
 
     def check(self, cell) -> None:
@@ -95,7 +97,7 @@ class TinySession:
         )
 
     def proof(self) -> Proof:
-        return Proof("none", self.steps, 0, "none", "none")
+        return Proof("none", self.steps, self.steps * self.engine.captures, "none", "none")
 
     def close(self) -> None:
         self.server.kill()

@@ -29,7 +29,8 @@ def test_without_a_terminal_every_line_is_plain(record):
     ]
 
 
-def test_a_terminal_has_one_line_that_changes(record):
+def test_a_terminal_has_one_line_that_changes(record, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     stream = io.StringIO()
     stream.isatty = lambda: True
     progress = Progress(2, 3, stream)
@@ -43,3 +44,11 @@ def test_a_terminal_has_one_line_that_changes(record):
     # Two more repetitions of this cell and three of the one to come, of 2 s each.
     assert "about 10 s left" in last
     assert last.endswith(numbers(record))
+
+
+def test_a_line_that_is_too_long_for_the_terminal_is_cut(record, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    Progress(2, 3, stream).starting(record)
+    assert stream.getvalue() == "\r\x1b[K0 of 2 done · starting none ×"

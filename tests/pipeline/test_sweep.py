@@ -1,5 +1,6 @@
 """A sweep from cells to report, with workers in this process."""
 
+import errno
 import shutil
 import time
 import warnings
@@ -57,14 +58,35 @@ def test_cells_take_turns_in_shuffled_rounds_and_nothing_starts_between(tmp_path
     assert len(set(map(tuple, rounds))) > 1
 
 
-def test_at_most_resident_cells_are_loaded_at_once(tmp_path):
-    planned = [plan(TinyEngine(label)) for label in "abc"]
-    _, _, log = sweep(tmp_path, planned, launcher=InlineLauncher(resident=2))
+@pytest.mark.parametrize(
+    ("ability", "launcher", "loaded"),
+    [
+        ({}, InlineLauncher(resident=2), 2),
+        ({"takes_all": True}, InlineLauncher(), 1),
+        ({"num_gpus": lambda self, cell: 2}, InlineLauncher(num_gpus=4), 2),
+    ],
+)
+def test_no_more_cells_are_loaded_at_once_than_settings_engine_and_gpus_allow(
+    tmp_path, monkeypatch, ability, launcher, loaded
+):
+    for name, value in ability.items():
+        monkeypatch.setattr(TinyEngine, name, value, raising=False)
+    sweep(tmp_path, [plan(TinyEngine(label)) for label in "abc"], launcher=launcher)
     alive, most = set(), 0
-    for cell, name in log:
+    for cell, name in launcher.log:
         alive = alive | {cell} if name != "kill" else alive - {cell}
         most = max(most, len(alive))
-    assert most == 2
+    assert most == loaded
+
+
+def test_a_cell_whose_proof_contradicts_its_label_is_void_and_kept_on_resume(tmp_path):
+    planned = [plan(TinyEngine("a", captures=True))]
+    status, folder, _ = sweep(tmp_path, planned)
+    (record,) = folder.records()
+    assert (status, record.status) == (0, Status.VOID)
+    assert record.reason.startswith("180 of 180 verify steps were replayed")
+    _, _, log = sweep(tmp_path, planned, resume=True)
+    assert log == []
 
 
 def test_a_failed_cell_gives_status_1_and_resume_runs_it_again_alone(tmp_path, capsys, monkeypatch):
@@ -84,6 +106,24 @@ def test_a_failed_cell_gives_status_1_and_resume_runs_it_again_alone(tmp_path, c
     assert {cell for cell, _ in log} == {bad.cell_id}
     assert [r.status for r in again.records()] == [Status.OK] * 2
     assert again.records()[0] == good
+
+
+def test_a_full_disk_is_one_line_and_resume_goes_on(tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    planned = [plan(TinyEngine("a"))]
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.lane.save_repetition", full)
+        status, folder, log = sweep(tmp_path, planned)
+    assert status == 1
+    assert capsys.readouterr().out.endswith(
+        "No space left on device; make room, then resume=true\n"
+    )
+    assert log[-1] == (planned[0].cell.cell_id, "kill")
+    status, again, _ = sweep(tmp_path, planned, resume=True)
+    assert (status, again) == (0, folder)
+    assert len(again.records()[0].repetitions) == 3
 
 
 def test_an_impossible_cell_is_skipped_with_its_reason(tmp_path):
