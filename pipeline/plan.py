@@ -19,16 +19,6 @@ class NeedsGpus(Protocol):
         ...
 
 
-@runtime_checkable
-class TakesAll(Protocol):
-    """Ability of an engine: it takes the devices whole, so no other cell may be loaded beside."""
-
-    @property
-    def takes_all(self) -> bool:
-        """Always true; the attribute alone says it."""
-        ...
-
-
 @dataclass(frozen=True)
 class Planned:
     """A cell to measure.
@@ -51,8 +41,8 @@ class Planned:
 
     @property
     def resident(self) -> bool:
-        """Whether the engine may stay loaded while other cells are measured."""
-        return not isinstance(self.cell.engine, TakesAll)
+        """Whether the engine may stay loaded while other cells are measured; most may."""
+        return bool(getattr(self.cell.engine, "resident", True))
 
     @property
     def record(self) -> CellRecord:

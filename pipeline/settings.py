@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from pipeline.build import build_part
 from pipeline.lane import Worker
@@ -68,6 +68,7 @@ class Settings:
         runs: Folder of all sweeps.
         resume: Continue the newest sweep of the same cells.
         seed: Shuffles the order of repetitions.
+        config: The first cell's composed config, as yaml; the cells say what differs.
     """
 
     runs: Path
@@ -77,6 +78,7 @@ class Settings:
     tracking_uri: str
     experiment: str
     seed: int = 0
+    config: str = ""
 
     @classmethod
     def read(cls, config: DictConfig) -> Settings:
@@ -98,6 +100,7 @@ class Settings:
             tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
             experiment=config.tracking.experiment,
             seed=config.sampling.seed,
+            config=masked(OmegaConf.to_yaml(OmegaConf.masked_copy(config, _without_hydra(config)))),
         )
 
     @property
@@ -122,6 +125,11 @@ class Settings:
         if uri.startswith("http"):
             return uri
         return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"
+
+
+def _without_hydra(config: DictConfig) -> list[str]:
+    """Return the keys that are ours."""
+    return [str(key) for key in config if key != "hydra"]
 
 
 def _measuring(config: DictConfig) -> Measuring:

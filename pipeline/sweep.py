@@ -25,6 +25,7 @@ from pipeline.plan import Planned
 from pipeline.progress import Progress
 from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping
+from pipeline.record import write_atomically
 from pipeline.sender import Sender
 from pipeline.settings import Launcher, Settings
 from pipeline.store import SweepFolder, create_sweep, newest_sweep
@@ -126,7 +127,9 @@ def _folder(planned: Sequence[Planned], settings: Settings) -> SweepFolder:
     folder = newest_sweep(settings.runs, ids) if settings.resume else None
     if folder is None:
         facts = {"provenance": origin, "settings": settings.facts, "tracking": settings.tracking}
-        return create_sweep(settings.runs, ids, **facts)
+        folder = create_sweep(settings.runs, ids, **facts)
+        write_atomically(folder.path / "config.yaml", settings.config)
+        return folder
     before = folder.facts["provenance"]
     for fact in MACHINE:
         if before.get(fact) != origin.get(fact):

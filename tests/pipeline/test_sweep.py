@@ -62,7 +62,7 @@ def test_cells_take_turns_in_shuffled_rounds_and_nothing_starts_between(tmp_path
     ("ability", "launcher", "loaded"),
     [
         ({}, InlineLauncher(resident=2), 2),
-        ({"takes_all": True}, InlineLauncher(), 1),
+        ({"resident": False}, InlineLauncher(), 1),
         ({"num_gpus": lambda self, cell: 2}, InlineLauncher(num_gpus=4), 2),
     ],
 )
