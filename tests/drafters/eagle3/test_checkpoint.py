@@ -1,0 +1,197 @@
+"""A head's folder: what SGLang would read wrong without a word is refused with the fix."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from drafters.eagle3.checkpoint import check_fits, load_head, save_head
+from drafters.eagle3.drafter import Eagle3
+from drafters.eagle3.shape import capture_layers
+from tests.drafters.eagle3.heads import SHAPE, random_head
+from tests.drafters.eagle3.tiny import SHAPE as TARGET
+
+HEAD = random_head()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_head(HEAD, tmp_path)
+    return tmp_path
+
+
+def change(folder, **tensors):
+    """Write the head's file with tensors changed; None drops one."""
+    path = folder / "model.safetensors"
+    stored = {k: v.clone() for k, v in load_file(path).items()} | tensors
+    save_file({k: v for k, v in stored.items() if v is not None}, path)
+
+
+def configure(folder, **settings):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def test_names_shapes_and_maps_are_the_published_ones(folder):
+    stored = load_file(folder / "model.safetensors")
+    assert {name: tuple(tensor.shape) for name, tensor in stored.items()} == {
+        "fc.weight": (32, 96),
+        "midlayer.input_layernorm.weight": (32,),
+        "midlayer.hidden_norm.weight": (32,),
+        "midlayer.self_attn.q_proj.weight": (64, 64),
+        "midlayer.self_attn.k_proj.weight": (32, 64),
+        "midlayer.self_attn.v_proj.weight": (32, 64),
+        "midlayer.self_attn.o_proj.weight": (32, 64),
+        "midlayer.post_attention_layernorm.weight": (32,),
+        "midlayer.mlp.gate_proj.weight": (64, 32),
+        "midlayer.mlp.up_proj.weight": (64, 32),
+        "midlayer.mlp.down_proj.weight": (32, 64),
+        "norm.weight": (32,),
+        "lm_head.weight": (40, 32),
+        "d2t": (40,),
+        "t2d": (96,),
+    }
+    assert stored["lm_head.weight"].dtype == torch.bfloat16
+    assert torch.equal(stored["d2t"] + torch.arange(40), HEAD.vocab.ids)
+    assert stored["t2d"].dtype == torch.bool
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert config["draft_vocab_size"] == 40
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
+
+
+def test_a_head_comes_back_as_it_was_saved(folder):
+    head = load_head(folder)
+    assert head.shape == HEAD.shape
+    assert head.vocab.same_as(HEAD.vocab)
+    for name, tensor in HEAD.tensors.items():
+        assert torch.equal(head.tensors[name], tensor.bfloat16())
+
+
+def test_the_other_names_of_the_layer_and_an_embedding_are_taken(folder):
+    stored = load_file(folder / "model.safetensors")
+    renamed = {k.replace("midlayer.", "layers.0."): v for k, v in stored.items()}
+    renamed["embed_tokens.weight"] = torch.zeros(96, 32)
+    save_file(renamed, folder / "model.safetensors")
+    assert torch.equal(load_head(folder).tensors["fc.weight"], stored["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"fc.weight": None}, r"tensor fc\.weight is missing"),
+        (
+            {"fc.bias": torch.zeros(32)},
+            r"tensor fc\.bias is not part of an EAGLE-3 head .* skip it",
+        ),
+        ({"fc.weight": torch.zeros(32, 64)}, r"fc\.weight is \(32, 64\), but config.json asks for"),
+        ({"norm.weight": torch.ones(32).int()}, r"norm\.weight is torch.int32; only float32"),
+        ({"d2t": None}, "d2t is missing, but draft_vocab_size=40 is below vocab_size=96"),
+        (
+            {"d2t": HEAD.vocab.ids},
+            r"d2t holds token ids, engines read it as offsets: store d2t - a",
+        ),
+        ({"d2t": torch.arange(40)}, r"d2t is 0, 1, 2, …, which engines read as token 2i for slot"),
+        ({"d2t": HEAD.vocab.d2t[:39]}, r"d2t is \(39,\), but config.json asks for \(40,\)"),
+        ({"t2d": ~HEAD.vocab.t2d}, "t2d marks 56 tokens that are not the 40 of d2t"),
+    ],
+)
+def test_wrong_tensors_are_refused_by_name(folder, tensors, message):
+    change(folder, **tensors)
+    with pytest.raises(ValueError, match=message):
+        load_head(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"architectures": ["LlamaForCausalLM"]}, "architecture LlamaForCausalLM, an EAGLE-3 head"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers=2 is not supported by the torch engine"),
+        ({"target_hidden_size": 64}, "target_hidden_size=64 differs from hidden_size=32"),
+        ({"bias": True}, "bias=True is not supported"),
+        ({"fc_norm": True}, "fc_norm=True is not supported"),
+        (
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 1, 2]}},
+            r"eagle_aux_hidden_state_layer_ids=\[1, 1, 2\]: 3 different layers",
+        ),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, "without plain auxiliary hidden"),
+    ],
+)
+def test_heads_of_other_kinds_are_refused_by_setting(folder, settings, message):
+    configure(folder, **settings)
+    with pytest.raises(ValueError, match=message):
+        load_head(folder)
+
+
+def test_damaged_files_are_refused(folder):
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+        load_head(folder)
+    save_head(HEAD, folder)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+        load_head(folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"has no model\.safetensors; heads are read from one"):
+        load_head(folder)
+
+
+def test_a_head_of_another_target_is_refused():
+    check_fits(SHAPE, TARGET, "head")
+    with pytest.raises(ValueError, match="head: vocab_size=96, but the target has 97"):
+        check_fits(SHAPE, type(TARGET)(**vars(TARGET) | {"vocab_size": 97}), "head")
+
+
+def test_layer_ids_name_outputs_and_the_default_names_inputs():
+    assert capture_layers((1, 14, 26), 30) == (2, 15, 27)
+    assert capture_layers((), 30) == (2, 15, 27)
+    with pytest.raises(ValueError, match=r"the inputs of layers \(2, 2, 2\) of a target of 5"):
+        capture_layers((), 5)
+    with pytest.raises(ValueError, match=r"layers \(2, 15, 31\): the target has 30; use a head"):
+        capture_layers((1, 14, 30), 30)
+
+
+def drafter(**settings) -> Eagle3:
+    return Eagle3(**{"name": "e", "target": "t", "heads": {"t": "org/head"}} | settings)
+
+
+def test_sglang_is_told_steps_breadth_and_tokens_with_the_root():
+    assert drafter().sglang_arguments() == {
+        "speculative-algorithm": "EAGLE3",
+        "speculative-draft-model-path": "org/head",
+        "speculative-num-steps": 3,
+        "speculative-eagle-topk": 1,
+        "speculative-num-draft-tokens": 4,
+    }
+    tree = drafter(num_draft_tokens=7, breadth=4, depth=3).sglang_arguments()
+    assert (tree["speculative-num-steps"], tree["speculative-num-draft-tokens"]) == (3, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_draft_tokens": 0}, "drafter.num_draft_tokens=0: must be 1 or more"),
+        ({"depth": 2}, "drafter.depth=2: a chain"),
+        ({"breadth": 2}, r"drafter.depth=0: a tree \(drafter.breadth=2\) is 1 to"),
+        ({"breadth": 2, "depth": 2, "num_draft_tokens": 7}, "has 6 candidates; widen or deepen it"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        drafter(**settings)
+
+
+def test_a_missing_head_is_refused_before_anything_starts():
+    with pytest.raises(
+        ValueError, match=r"drafter\.heads\.t=org/head: no such folder; download th"
+    ):
+        drafter().check()
+    with pytest.raises(ValueError, match="drafter=e has no head for target=other: set"):
+        drafter(target="other").check()
+
+
+def test_a_stand_in_says_that_it_is_one():
+    assert drafter().note == ""
+    assert "is a stand-in" in drafter(stand_ins=("t",)).note

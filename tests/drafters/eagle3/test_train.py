@@ -1,0 +1,121 @@
+"""The command that trains a head, on a tiny random target."""
+
+import json
+
+import pytest
+import torch
+
+from drafters.eagle3.checkpoint import load_head, save_head
+from drafters.eagle3.corpus import Corpus, Sample
+from drafters.eagle3.features import run_config
+from drafters.eagle3.generate import Writing, write
+from drafters.eagle3.target import Target
+from drafters.eagle3.train import CARD, METRICS, train_head
+from drafters.vocab.__main__ import main as vocab_main
+from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
+from tests.drafters.eagle3.tiny import CPU, SHAPE
+
+CHECKPOINT = RandomCheckpoint(SHAPE, torch.float32)
+SHAPE_SETTINGS = [
+    f"target.shape.{name}={getattr(SHAPE, name)}"
+    for name in (
+        "num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim",
+        "vocab_size", "max_positions",
+    )
+]  # fmt: skip
+SETTINGS = [
+    "target=random_8b", "target.dtype=float32", *SHAPE_SETTINGS, "target.shape.rope_theta=1e4",
+    "new.draft_vocab_size=48", "kept_back=8", "course.batch=8", "course.epochs=2",
+    "course.most_tokens=32", "log=null", "evaluate=null", "device=cpu", "dtype=float32",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    target = Target(CHECKPOINT, CPU, torch.float32)
+    prompts = [(n, (7 * n) % 96, (5 * n + 1) % 96) for n in range(40)]
+    answers = write(target, prompts, Writing(20, 0.0, 40), frozenset(), 0)
+    corpus = Corpus.begin(folder, {"target_digest": CHECKPOINT.digest})
+    corpus.add(
+        [
+            Sample(torch.tensor([*prompt, *answer], dtype=torch.int32), 3)
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ],
+        1,
+        {},
+    )
+    return folder
+
+
+def run(data, folder, *more):
+    return run_config("train", train_head, [*SETTINGS, f"data={data}", f"folder={folder}", *more])
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    assert run(data, folder) == 0
+    return folder
+
+
+def test_training_leaves_a_published_head_and_says_how_it_came_about(trained):
+    head = load_head(trained / "head")
+    assert head.shape.draft_vocab_size == 48
+    assert head.capture_ids == (1, 3, 4)
+    card = json.loads((trained / "head" / CARD).read_text())
+    assert card["samples"] == 32
+    assert card["steps"] == 8
+    assert 1 <= card["metrics"]["kept_back/accept_length_offline"] <= 5
+    lines = [json.loads(line) for line in (trained / METRICS).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [8, 8]
+    assert {"loss_1", "accuracy_4", "tokens_per_s", "learning_rate"} <= set(lines[0])
+
+
+def test_a_warm_start_without_a_choice_is_refused_where_the_maps_disagree(
+    data, trained, tmp_path, capsys
+):
+    start = f"start={trained / 'head'}"
+    assert run(data, tmp_path / "a", start, "new.draft_vocab_size=40") == 1
+    assert (
+        "map=agree: the head's draft vocabulary and the data's 40 most" in capsys.readouterr().err
+    )
+    assert run(data, tmp_path / "b", start, "new.draft_vocab_size=40", "map=remap") == 0
+    assert load_head(tmp_path / "b" / "head").shape.draft_vocab_size == 40
+    assert run(data, tmp_path / "c", start, "course.epochs=0", "map=keep", "course.warm_up=0") == 0
+    before, after = load_head(trained / "head"), load_head(tmp_path / "c" / "head")
+    for name, tensor in before.tensors.items():
+        torch.testing.assert_close(after.tensors[name], tensor)
+
+
+def test_wrong_input_is_one_line(data, tmp_path, capsys):
+    for setting, message in (
+        ("samples=33", "samples=33, kept_back=8"),
+        ("new.draft_vocab_size=97", "draft_vocab_size=97: must be 1 to 96"),
+        ("target.shape.vocab_size=95", "a head learns from its own target only"),
+        ("map=other start=x", "mismatched input"),
+        (f"start={tmp_path}", "has no config.json; give the folder of an EAGLE-3 head"),
+        ("course.batches=3", "course"),
+    ):
+        assert run(data, tmp_path / "run", setting) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert "Traceback" not in error
+
+
+def test_the_command_for_maps_audits_and_moves(trained, tmp_path, capsys):
+    head = load_head(trained / "head")
+    turned = type(head.vocab)(head.vocab.ids.flip(0), head.shape.vocab_size)
+    other = type(head)(head.shape, head.tensors, turned, head.capture_ids)
+    save_head(other, tmp_path / "turned", torch.float32)
+    paths = [str(trained / "head"), str(tmp_path / "turned")]
+    assert vocab_main(["audit", *paths]) == 0
+    out = capsys.readouterr().out
+    assert "A: 48 slots, stored as offset" in out
+    assert "tokens that both hold: 48 of 48 (100.0%)" in out
+    assert vocab_main(["remap", *paths, str(tmp_path / "moved")]) == 0
+    assert "48 rows kept, 0 tokens new to the head, 0 dropped" in capsys.readouterr().out
+    moved = load_head(tmp_path / "moved")
+    assert moved.vocab.same_as(turned)
+    assert vocab_main(["audit", paths[0], str(tmp_path / "none")]) == 1
+    assert "no head's folder and no safetensors file" in capsys.readouterr().err
