@@ -93,7 +93,7 @@ def _serve(found: ClassVerdict) -> str:
     if at.speed_up > 1:
         return (
             f"**{found.category}: plain decoding** until more prompts show that {found.name} pays:"
-            f" {at.speed_up:.2f}x, and its interval holds 1."
+            f" {at.speed_up:.2f}x is not shown to differ from 1."
         )
     return (
         f"**{found.category}: plain decoding.** {found.name} pays from an accept length of"

@@ -1,22 +1,26 @@
-"""A sweep's cells on the cost surface, and the speed of cells that it did not run."""
+"""A sweep's cells taken into parts, and the speed of cells that it did not run.
+
+A verify step's time does not depend on who drafted, so the parts are measured apart: the verify
+time by backend, width and class (a surface), the draft time by drafter, the host time by backend.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from pipeline.judge import Comparison
 from pipeline.measure import Figures
 from pipeline.record import CellRecord
 from pipeline.roi.acceptance import reach
-from pipeline.roi.projection.hold_out import Hidden, hold_out
-from pipeline.roi.projection.surface import Estimate, Point, Surface, fit
+from pipeline.roi.projection.hold_out import Hidden
+from pipeline.roi.projection.surface import FEWEST, Estimate, Point, Surface, fit
 from pipeline.roi.ranges import Basis, Range
 
 LOAD = ("parallelism.batch", "parallelism.tp", "target", "engine", "workload")
-# Which factors interact: backend with drafter, width and class; class with drafter.
-PAIRS = ((1, 0), (1, 2), (1, 3), (3, 0))
+PAIRS = ((0, 1), (0, 2))  # a backend has its own width curve, and its own cost by class
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,8 @@ class Place:
 
     @property
     def point(self) -> Point:
-        """Its place on the surface."""
-        levels = (self.drafter, self.verify, str(self.width), self.category, self.load)
+        """Its place on the surface of verify time."""
+        levels = (self.verify, str(self.width), self.category, self.load)
         return Point(levels, (math.log(self.width),))
 
 
@@ -60,7 +64,7 @@ class Projection:
     Attributes:
         place: The cell.
         accept_length: From the same drafter elsewhere: same width, or cut or carried on to it.
-        step_ms: From the surface.
+        step_ms: Verify from the surface, draft and host from where they were measured.
         tok_s: Their ratio; the interval carries both.
     """
 
@@ -89,12 +93,12 @@ def _place(record: CellRecord, category: str) -> Place:
 
 
 def surface(found: Sequence[Cost]) -> Surface:
-    """Fit the surface of step time to the measured cells.
+    """Fit the surface of verify time to the measured cells.
 
     Raises:
         ValueError: Too few cells.
     """
-    return fit([c.place.point for c in found], [c.figures.step_ms for c in found], PAIRS)
+    return fit([c.place.point for c in found], [c.figures.verify_ms for c in found], PAIRS)
 
 
 def project(found: Sequence[Cost], fitted: Surface, place: Place) -> Projection | None:
@@ -105,13 +109,33 @@ def project(found: Sequence[Cost], fitted: Surface, place: Place) -> Projection 
     length = _accept_length(found, place)
     if length is None:
         return None
-    step = fitted.at(place.point)
-    reach_of_both = math.hypot(
-        math.log(step.high / step.value), math.log(length.high / length.low) / 2
-    )
-    speed = 1000 * length.middle / step.value
-    bounds = math.exp(reach_of_both)
+    step = _step_ms(found, fitted, place)
+    away = math.hypot(math.log(step.high / step.low) / 2, math.log(length.high / length.low) / 2)
+    speed, bounds = 1000 * length.middle / step.value, math.exp(away)
     return Projection(place, length, step, Estimate(speed, speed / bounds, speed * bounds))
+
+
+def _step_ms(found: Sequence[Cost], fitted: Surface, place: Place) -> Estimate:
+    """Return verify, draft and host time together."""
+    verify = fitted.at(place.point)
+    draft = _spread(
+        (c.figures.draft_ms for c in found if c.place.drafter == place.drafter), verify.value
+    )
+    host = _spread(
+        (
+            c.figures.host_ms
+            for c in found
+            if c.place.verify == place.verify and c.is_baseline == (place.width == 1)
+        ),
+        verify.value,
+    )
+    return Estimate(*(map(sum, zip(verify, draft, host, strict=True))))
+
+
+def _spread(times: Iterable[float], step: float) -> Estimate:
+    """Return the mean of a small part with its least and most; host time may be a hair under 0."""
+    values = [max(time, -0.02 * step) for time in times] or [0.0]
+    return Estimate(fmean(values), min(values), max(values))
 
 
 def _accept_length(found: Sequence[Cost], place: Place) -> Range | None:
@@ -150,10 +174,22 @@ def missing(found: Sequence[Cost]) -> Iterator[Place]:
 
 
 def self_check(found: Sequence[Cost]) -> list[Hidden]:
-    """Hide each measured cell on all of its classes in turn, and predict its step from the rest."""
-    cells = [(c.place.drafter, c.place.verify, c.place.width, c.place.load) for c in found]
-    if len(set(cells)) < 3:
-        return []
-    return list(
-        hold_out([c.place.point for c in found], [c.figures.step_ms for c in found], cells, PAIRS)
-    )
+    """Hide each cell with a drafter on all of its classes, and predict its speed from the rest.
+
+    The error is that of tok/s. A cell whose drafter ran with no other backend cannot be predicted
+    and is left out.
+    """
+    hidden = []
+    places = [(c.place.drafter, c.place.verify, c.place.width, c.place.load) for c in found]
+    for cell in dict.fromkeys(places):
+        kept = [c for c, place in zip(found, places, strict=True) if place != cell]
+        if len(kept) < FEWEST:
+            continue
+        fitted = surface(kept)
+        for number, (cost, place) in enumerate(zip(found, places, strict=True)):
+            if place == cell and not cost.is_baseline:
+                projection = project(kept, fitted, cost.place)
+                if projection:
+                    speed = projection.tok_s
+                    hidden.append(Hidden(number, cost.figures.tok_s.value, speed))
+    return hidden

@@ -20,7 +20,7 @@ def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:
     yield "## Cells that were not run, projected"
     errors = summarise(hidden)
     yield (
-        f"Each measured cell hidden in turn and its step time predicted from the others:"
+        f"Each cell with a drafter hidden in turn and its tok/s predicted from the others:"
         f" median error {100 * errors.median:.1f} %, 90th percentile {100 * errors.p90:.1f} %,"
         f" {percent(errors.covered)} of {errors.number} inside the 95 % interval."
     )

@@ -1,0 +1,156 @@
+"""The plan and the pictures come from the sweep's own cells, and say what no cell shows."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.judge import compare
+from pipeline.record import save_record, save_repetition
+from pipeline.roi.__main__ import main
+from pipeline.roi.deploy import deploy_command
+from pipeline.roi.plan import NAME, anatomy, in_order, plan_blocks
+from pipeline.roi.plots.iso_speed import iso_speed
+from pipeline.roi.plots.waterfall import waterfall
+from pipeline.roi.sections import sections
+from pipeline.roi.sweep import class_verdicts
+from pipeline.store import create_sweep
+from pipeline.wording import cell_names
+
+from ..synthetic import make_record, make_response, make_sweep
+
+THREE = {
+    ("none", "extend"): (0.0, 30.0),
+    ("none", "graph_captured"): (0.0, 12.0),
+    ("none", "fused_allreduce"): (0.0, 10.0),
+    ("eagle3", "extend"): (3.0, 36.0),
+    ("eagle3", "graph_captured"): (3.0, 16.0),
+    ("eagle3", "fused_allreduce"): (3.0, 13.0),
+}
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    (found,) = compare(make_sweep(prompts_per_class=4, num_tokens=64, cost=THREE))
+    return found
+
+
+def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
+    found = anatomy(comparison)
+
+    assert found.record.label == "eagle3 × extend", "the dearest backend of the best drafter"
+    names = [p.name for p in found.parts if p.shown_by]
+    assert names == [
+        "launches and gaps of an eager forward",
+        "all-reduces with their residual add and norm apart",
+    ]
+    assert found.parts[0].ms == pytest.approx(20.0, rel=0.02)
+    assert found.parts[1].ms == pytest.approx(3.0, abs=0.3)
+    stays = in_order(found)[-1][1]
+    assert sum(p.ms for p in found.parts) + stays == pytest.approx(found.step_ms)
+    assert stays == pytest.approx(found.floor_ms, abs=0.6)
+
+
+def test_the_plan_orders_what_cells_show_by_gain_and_bounds_after_it(comparison):
+    ordered = [part for part, _ in in_order(anatomy(comparison))]
+
+    shown = [bool(part.shown_by) for part in ordered]
+    assert shown == sorted(shown, reverse=True)
+    for group in (True, False):
+        times = [p.ms for p in ordered if bool(p.shown_by) is group]
+        assert times == sorted(times, reverse=True)
+
+
+def test_the_plan_names_the_command_the_proof_and_when_to_stop(comparison):
+    text = "\n".join(plan_blocks(anatomy(comparison), "a target", "waterfall.png"))
+
+    assert "verify=graph_captured instead of extend** removes 20" in text
+    assert "python -m pipeline drafter=eagle3 verify=graph_captured" in text
+    assert "Verify: the report's share of captured steps is 1" in text
+    assert "removes at most" in text
+    assert "## When to stop" in text
+    assert "brings the step under" in text
+
+
+def test_without_a_drafter_or_a_baseline_there_is_no_plan():
+    plain, drafted = make_sweep(prompts_per_class=2, num_tokens=32)[1::2]
+
+    assert anatomy(compare([plain])[0]) is None
+    assert anatomy(compare([drafted])[0]) is None
+
+
+def test_other_cells_of_the_sweep_are_levers_that_were_measured(comparison):
+    (copy,) = [
+        v
+        for v in class_verdicts(comparison, cell_names(comparison.records))
+        if v.category == "copy"
+    ]
+
+    assert copy.name == "eagle3 × fused_allreduce"
+    assert copy.shown
+    assert copy.verdict.situation.captured
+    assert not [g for g in copy.verdict.gains if g.name.startswith("capture")]
+    assert not [g for g in copy.verdict.gains if "instead" in g.name and g.factor.high < 1]
+
+
+def test_the_sections_hold_verdict_pictures_and_plan(comparison, tmp_path):
+    text = "\n\n".join(sections(comparison, cell_names(comparison.records), tmp_path, "1-"))
+
+    assert text.startswith("## What to invest in")
+    assert "## What to serve" in text
+    assert "--speculative-algorithm EAGLE3" in text
+    assert "## Known faults" in text
+    for name in ("1-iso_speed.png", "1-waterfall.png", f"1-{NAME}"):
+        assert name in text
+        assert (tmp_path / name).stat().st_size > 500
+
+
+def test_the_break_even_plot_has_a_panel_per_class_and_a_mark_per_cell(comparison):
+    figure = iso_speed(comparison)
+
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    assert [axes.get_title(loc="left") for axes in panels] == ["chat", "code", "copy", "math"]
+    marks = [line for line in panels[0].lines if line.get_marker() in tuple("osD^vP")]
+    assert len(marks) == 3
+
+
+def test_the_waterfall_ends_where_the_floor_is(comparison):
+    found = anatomy(comparison)
+    (axes,) = waterfall(found).axes
+
+    bars = [patch.get_width() for patch in axes.patches]
+    assert bars[0] == pytest.approx(found.step_ms)
+    assert bars[-1] == pytest.approx(in_order(found)[-1][1])
+
+
+def test_a_sweep_without_a_drafter_still_gets_its_known_faults(tmp_path):
+    plain = make_sweep(prompts_per_class=2, num_tokens=32)[:2]
+    (found,) = compare(plain)
+
+    text = "\n".join(sections(found, cell_names(found.records), tmp_path))
+
+    assert "host bound" in text
+    assert not list(Path(tmp_path).glob("*.png"))
+
+
+def test_the_command_line_reads_a_sweep_and_writes_the_plan_beside_it(tmp_path, capsys):
+    records = make_sweep(prompts_per_class=2, num_tokens=32)
+    folder = create_sweep(tmp_path, [r.cell_id for r in records], provenance={})
+    for record in records:
+        save_record(record, folder.cell(record.cell_id))
+        for number, responses in enumerate(record.repetitions):
+            save_repetition(responses, number, folder.cell(record.cell_id))
+
+    assert main([f"sweep={folder.path}"]) == 0
+    assert "## What to invest in" in capsys.readouterr().out
+    assert (folder.path / NAME).exists()
+    assert main([f"sweep={folder.path}", "batch=2"]) == 2
+
+
+def test_the_deploy_command_counts_the_root_as_the_server_does():
+    ngram = make_record("ngram", "graph_captured", [make_response()])
+    plain = make_record("none", "extend", [make_response()])
+
+    assert "--speculative-num-draft-tokens 4" in deploy_command(ngram)
+    assert "--enforce-disable-flashinfer-allreduce-fusion" in deploy_command(ngram)
+    assert "--speculative" not in deploy_command(plain)
+    assert deploy_command(make_record("x", "extend", [], settings={"deploy": "serve"})) == "serve"
