@@ -20,7 +20,7 @@ from pipeline.record import CellRecord
 from pipeline.store import SweepFolder
 
 HERE = Path(__file__).parent
-PATIENCE_S = 90.0  # a wait that fails is a failed test, so this only has to be long enough
+PATIENCE_S = 150.0  # a wait that fails is a failed test, so this only has to be long enough
 
 
 class Bench:

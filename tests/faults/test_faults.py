@@ -46,7 +46,7 @@ def test_a_killed_driver_leaves_no_process_and_resume_runs_only_the_rest(bench):
     assert [len(repetitions) for repetitions in first.values()] == [1, 1]
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
-    bench.until(lambda: bench.left() == [], 20)
+    bench.until(lambda: bench.left() == [], 30)
 
     (bench.gate / "go").touch()
     again = bench.drive("b,a", resume="true")
@@ -64,7 +64,7 @@ def test_control_c_stops_everything_and_keeps_what_is_there(bench):
     driver = bench.drive("a,b")
     bench.until(lambda: list(bench.gate.glob("*-waits")))
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
-    output, _ = driver.communicate(timeout=60)
+    output, _ = driver.communicate(timeout=150)
     assert driver.returncode == 130, output
     assert "resume=true" in output
     assert bench.left() == []
@@ -76,7 +76,7 @@ def test_a_tracking_server_that_is_not_there_is_refused_before_any_cell_runs(ben
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     driver = bench.drive("a", uri=f"http://127.0.0.1:{port}")
-    output, _ = driver.communicate(timeout=60)
+    output, _ = driver.communicate(timeout=150)
     assert driver.returncode == 2
     assert output.startswith(f"tracking.uri=http://127.0.0.1:{port}: cannot be opened")
     assert output.count("\n") == 1
@@ -88,7 +88,7 @@ def test_a_second_sweep_is_refused_or_waits_for_the_first(bench):
     first = bench.drive("a")
     bench.until(lambda: list(bench.gate.glob("*-waits")))
     refused = bench.drive("b")
-    output, _ = refused.communicate(timeout=60)
+    output, _ = refused.communicate(timeout=150)
     assert refused.returncode == 2
     assert f"pid {first.pid}" in output
     assert "launcher.on_busy=wait" in output
@@ -97,8 +97,8 @@ def test_a_second_sweep_is_refused_or_waits_for_the_first(bench):
     assert second.stdout is not None
     assert second.stdout.readline().startswith("waiting for the sweep that runs on this machine")
     (bench.gate / "go").touch()
-    assert first.wait(60) == 0
-    assert second.wait(60) == 0
+    assert first.wait(150) == 0
+    assert second.wait(150) == 0
     for driver in (first, second):
         driver.communicate()
     assert bench.left() == []
