@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.engine.torch.kernels import Kernels
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
@@ -30,12 +31,18 @@ SHAPE_8B = TargetShape(
 CUDA = torch.device("cuda")
 
 
-def target(num_layers: int, capacity: int, dtype: torch.dtype = torch.bfloat16) -> Llama:
+def target(
+    num_layers: int,
+    capacity: int,
+    dtype: torch.dtype = torch.bfloat16,
+    kernels: Kernels | None = None,
+) -> Llama:
     """Return a target with random weights of bf16 values, computed in `dtype`."""
     shape = replace(SHAPE_8B, num_layers=num_layers)
     drawn = RandomCheckpoint(shape, torch.bfloat16)
-    weights = dense_weights(shape, lambda name: drawn.tensor(name, CUDA), dtype, CUDA)
-    return Llama(shape, weights, KVCache(shape, capacity, dtype, CUDA, shape.num_kv_heads))
+    weights = dense_weights(shape, lambda name: drawn.tensor(name, CUDA), dtype, CUDA, kernels)
+    cache = KVCache(shape, capacity, dtype, CUDA, shape.num_kv_heads)
+    return Llama(shape, weights, cache, kernels=kernels)
 
 
 def chain_step(width: int, start: int, seed: int = 0) -> StepInput:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_target import CUDA, chain_step, copy_bandwidth, target, weight_bytes
+from pipeline.engine.torch import ops
 from pipeline.engine.torch.llama import Llama
 from verify.base import StepInput, StepOutput
 from verify.cuda_graph import CudaGraphStep
@@ -25,26 +26,42 @@ CONTEXTS = (256, 512, 2048, 8192, 32768)
 CONTEXT = 512
 
 
-def check(num_layers: int = 2, start: int = 300) -> dict[str, float]:
-    """Return the captured step's relative error against float64, and how its bits behave."""
+def check(start: int = 300) -> dict[str, float]:
+    """Return relative errors against float64, beside plain torch's own, and how bits behave.
+
+    One layer is within 1e-2. Rounding to bf16 adds up with depth in any implementation, so deeper
+    targets are compared with what plain torch's bf16 forward is off by.
+    """
+    found = {"one_layer": _worst(1, start), "four_layers": _worst(4, start)}
+    assert found["one_layer"][0] < 1e-2, found
+    assert found["four_layers"][0] < 1.1 * found["four_layers"][1], found
+    flat = {name: value[0] for name, value in found.items()}
+    flat |= {f"{name}_plain_torch": value[1] for name, value in found.items()}
+    return flat | {"rows_differ_by_width": _bits(target(2, 1024), start)}
+
+
+def _worst(num_layers: int, start: int) -> tuple[float, float]:
+    """Return the captured step's worst relative error against float64, and plain torch's."""
     model, exact = target(num_layers, 1024), target(num_layers, 1024, torch.float64)
-    errors: list[float] = []
+    plain = target(num_layers, 1024, kernels=ops)
+    worst = [0.0, 0.0]
     for width in (1, 4, 8, 16):
         step = CudaGraphStep(model, width)
         for seed in range(3):
             _fill(model, start, seed)
-            exact.cache.keys.copy_(model.cache.keys)
-            exact.cache.values.copy_(model.cache.values)
+            for other in (exact, plain):
+                for mine, its in zip(model.caches, other.caches, strict=True):
+                    its.copy_(mine)
             inputs = chain_step(width, start, seed)
-            truth = exact.forward(inputs)
+            truth = exact.forward(inputs).logits
             step._logits.fill_(float("nan"))
             first = step(inputs).logits.clone()
-            errors.append(_error(first, truth.logits))
+            worst[0] = max(worst[0], relative_error(first, truth))
+            worst[1] = max(worst[1], relative_error(plain.forward(inputs).logits, truth))
             for _ in range(10):
                 assert torch.equal(step(inputs).logits, first), "the error moves: a race"
         step.close()
-    assert max(errors) < 1e-2, errors
-    return {"worst_relative_error": max(errors), "rows_differ_by_width": _bits(model, start)}
+    return worst[0], worst[1]
 
 
 def _bits(model: Llama, start: int) -> float:
@@ -61,6 +78,8 @@ def _bits(model: Llama, start: int) -> float:
             start + row,
         )
         differing += not torch.equal(narrow(one).logits[0], together[row])
+    wide.close()
+    narrow.close()
     return differing / 16
 
 
@@ -72,7 +91,7 @@ def _fill(model: Llama, num_slots: int, seed: int) -> None:
         cache[:, :, num_slots:].fill_(float("nan"))
 
 
-def _error(out: torch.Tensor, truth: torch.Tensor) -> float:
+def relative_error(out: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the relative error in norm; NaN never passes."""
     return float((out.double() - truth.double()).norm() / truth.double().norm())
 

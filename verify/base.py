@@ -169,6 +169,10 @@ class TargetModel(Protocol):
         """What ends each block."""
         ...
 
+    def with_join(self, join: Join) -> TargetModel:
+        """Return the same weights and cache with another end of each block."""
+        ...
+
     @property
     def caches(self) -> tuple[Tensor, Tensor]:
         """Keys and values, [L, KV, S, D] each; one storage for the model's lifetime."""

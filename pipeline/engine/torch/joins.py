@@ -33,17 +33,21 @@ class SeparateJoin:
 
 
 class VocabularyParallelHead:
-    """The head's product over this rank's rows, gathered from all ranks."""
+    """The head's product over this rank's rows, gathered from all ranks.
+
+    Attributes:
+        own: This rank's product.
+    """
 
     def __init__(self, head: Matrix, vocab_size: int, group: dist.ProcessGroup) -> None:
         """Bind this rank's product; every rank but the last holds equally many rows."""
-        self._head, self._vocab_size, self._group = head, vocab_size, group
+        self.own, self._vocab_size, self._group = head, vocab_size, group
         self._world = dist.get_world_size(group)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return all logits, [W, V] float32, on every rank."""
         part = -(-self._vocab_size // self._world)
-        own = self._head(x).float()
+        own = self.own(x).float()
         missing = part - own.shape[1]
         if missing:
             own = torch.nn.functional.pad(own, (0, missing))

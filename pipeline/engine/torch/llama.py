@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -84,13 +85,17 @@ class Llama:
         cache: KVCache,
         capture_layers: tuple[int, ...] = (),
         join: Join | None = None,
+        kernels: Kernels | None = None,
     ) -> None:
-        """Bind weights and cache; the rotary table covers the cache's capacity."""
+        """Bind weights and cache; the rotary table covers the cache's capacity.
+
+        Kernels are by default the fastest for the cache's device and type.
+        """
         self.shape = shape
         self.weights = weights
         self.cache = cache
         self.capture_layers = capture_layers
-        self.kernels = kernels_for(cache.keys.device, cache.keys.dtype)
+        self.kernels = kernels or kernels_for(cache.keys.device, cache.keys.dtype)
         self.join: Join = join or LocalJoin(self.kernels)
         self.device = cache.keys.device
         self.num_kv_heads = cache.keys.shape[1]
@@ -109,6 +114,12 @@ class Llama:
     def attention(self) -> str:
         """Which attention runs."""
         return self.kernels.ATTENTION
+
+    def with_join(self, join: Join) -> Llama:
+        """Return the same weights and cache with another end of each block."""
+        other = copy.copy(self)
+        other.join = join
+        return other
 
     @property
     def caches(self) -> tuple[Tensor, Tensor]:

@@ -40,16 +40,8 @@ from verify.base import (
     TargetShape,
     VerifyStep,
 )
+from verify.ranks import ENVIRONMENT
 
-# Everything stays on this machine, and NVLink multicast stays off: a program that uses it can put
-# a shared host's GPUs out of service.
-ENVIRONMENT = {
-    "GLOO_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "NCCL_NVLS_ENABLE": "0",
-    "NVSHMEM_DISABLE_NVLS": "1",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-}
 _GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
 _PR_SET_PDEATHSIG = 1
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.torch import ops
-from pipeline.engine.torch.kernels import kernels_for
+from pipeline.engine.torch.kernels import Kernels, kernels_for
 from pipeline.engine.torch.llama import Layer, Matrix, Weights
 from verify.base import TargetShape
 from verify.native.linear import Linear
@@ -22,7 +22,11 @@ EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_he
 
 
 def dense_weights(
-    shape: TargetShape, tensor: Callable[[str], Tensor], dtype: torch.dtype, device: torch.device
+    shape: TargetShape,
+    tensor: Callable[[str], Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    kernels: Kernels | None = None,
 ) -> Weights:
     """Return weights as plain matrices.
 
@@ -31,7 +35,9 @@ def dense_weights(
         tensor: Gives a tensor by its Hugging Face name.
         dtype: Type of the weights and of the residual stream.
         device: Where they go.
+        kernels: What multiplies; by default the fastest for the device and type.
     """
+    run = kernels or kernels_for(device, dtype)
 
     def load(name: str) -> Tensor:
         return tensor(name).to(device=device, dtype=dtype)
@@ -41,21 +47,20 @@ def dense_weights(
 
     def matrix(*names: str) -> Matrix:
         weight = stacked(names)
-        return lambda x: kernels.linear(x, weight)
+        return lambda x: run.linear(x, weight)
 
     def gated(*names: str) -> Matrix:
         weight = stacked(names)
-        return lambda x: kernels.gated(x, weight)
+        return lambda x: run.gated(x, weight)
 
-    kernels = kernels_for(device, dtype)
     embedding = load(EMBEDDING)
     head = embedding if shape.tie_word_embeddings else load(HEAD)
     return Weights(
         embedding=embedding,
         layers=_layers(shape, load, matrix, gated),
         norm=load(NORM),
-        head=lambda x: kernels.logits(x, head),
-        linear=f"{kernels.NAME} {str(dtype).removeprefix('torch.')}",
+        head=lambda x: run.logits(x, head),
+        linear=f"{run.NAME} {str(dtype).removeprefix('torch.')}",
     )
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -138,7 +139,7 @@ if __name__ == "__main__":
 def test_when_one_rank_is_killed_none_stays(tmp_path, victim):
     script = tmp_path / "start.py"
     script.write_text(START)
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     leader = subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )

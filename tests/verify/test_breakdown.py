@@ -1,0 +1,79 @@
+import pytest
+
+from verify.breakdown import (
+    Breakdown,
+    Floor,
+    Kernel,
+    by_ablation,
+    by_trace,
+    classes,
+    is_communication,
+    plot,
+    table,
+)
+
+# Two steps of: product, all-reduce (starts early, floor 3, spins 2 more), a gap of 4, product.
+STEP = [
+    Kernel("product", 0.0, 10.0),
+    Kernel("one_shot", 6.0, 15.0),
+    Kernel("product", 19.0, 29.0),
+]
+TRACE = [Kernel(k.name, k.begin + at, k.end + at) for at in (0.0, 100.0) for k in STEP]
+FLOOR = Floor(calls=1, call_us=3.0)
+
+
+def test_a_trace_divides_into_compute_wire_wait_and_launch():
+    found = by_trace(TRACE, 2, FLOOR)
+    expected = Breakdown(0.020, 0.003, 0.002, 0.004)
+    assert found.total == pytest.approx(0.029)
+    assert expected.furthest(found) < 1e-9
+
+
+def test_the_norm_inside_a_fused_allreduce_is_compute():
+    found = by_trace(TRACE, 2, Floor(1, 3.0, norm_us=1.0))
+    assert Breakdown(0.021, 0.002, 0.002, 0.004).furthest(found) < 1e-9
+
+
+def test_a_trace_that_does_not_divide_into_its_steps_is_refused():
+    with pytest.raises(ValueError, match="5 kernels do not divide into 2 equal steps"):
+        by_trace(TRACE[:5], 2, FLOOR)
+
+
+def test_ablation_gives_the_same_parts_as_the_trace():
+    # Without communication: two products and the gap; captured, the gap is gone.
+    found = by_ablation(total_ms=0.029, silent_ms=0.024, silent_captured_ms=0.020, floor=FLOOR)
+    assert found.furthest(by_trace(TRACE, 2, FLOOR)) < 1e-9
+    assert found.total == pytest.approx(0.029)
+
+
+def test_communication_hidden_in_launch_gaps_is_never_counted_twice():
+    found = by_ablation(total_ms=0.025, silent_ms=0.024, silent_captured_ms=0.010, floor=FLOOR)
+    assert found.wait == 0
+    assert found.total == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        "all_reduce_kernel<AllReducePushImpl<__nv_bfloat16, 2u, true>>",
+        "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport",
+        "one_shot",
+    ],
+)
+def test_known_allreduce_kernels_count_as_communication(name):
+    assert is_communication(name)
+    assert not is_communication("_attend_split")
+
+
+def test_classes_count_calls_and_own_time_a_step():
+    assert classes(TRACE, 2) == {"product": (2.0, 20.0), "one_shot": (1.0, 5.0)}
+
+
+def test_the_table_and_the_plot_show_every_cell(tmp_path):
+    one = by_trace(TRACE, 2, FLOOR)
+    text = table({"fused": (one, one), "eager": (one, None)})
+    assert "| fused | 0.029 | 0.020 | 0.003 | 0.002 | 0.004 |" in text
+    assert "0.0%" in text
+    plot({"fused": one, "eager": one}, tmp_path / "breakdown.png")
+    assert (tmp_path / "breakdown.png").stat().st_size > 1000

@@ -1,0 +1,77 @@
+"""Verify as a captured step in which all-reduce, residual add and RMSNorm are one kernel."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verify.base import Proof, TargetModel
+from verify.graph_captured import GraphCaptured
+
+if TYPE_CHECKING:
+    from verify.base import VerifyStep
+    from verify.peer_memory.allreduce import PeerAllReduce
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FusedAllreduce:
+    """Settings of the fused backend; it needs several ranks.
+
+    On GPUs every rank writes into the others' memory in one shot. Nothing falls back: what cannot
+    run is refused when the step is built, and the proof counts what was recorded.
+    """
+
+    name: str = "fused_allreduce"
+
+    def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
+        """Capture the step at `width` rows with the fused kernel at the end of every block."""
+        if model.join.allreduce == "none":
+            raise ValueError(
+                "verify=fused_allreduce: one rank has nothing to reduce; set parallelism.tp=2 or"
+                " more, or use verify=graph_captured"
+            )
+        if model.device.type != "cuda":
+            raise ValueError(
+                "verify=fused_allreduce: the fused kernel needs NVIDIA GPUs; use verify=extend"
+            )
+        return self._on_gpus(model, width)
+
+    def contradiction(self, proof: Proof) -> str | None:
+        """Say so if steps ran outside the capture or all-reduces outside the fused kernel."""
+        if not proof.fused_allreduces_per_step == proof.allreduces_per_step > 0:
+            return (
+                f"{proof.fused_allreduces_per_step:g} of {proof.allreduces_per_step:g} all-reduces"
+                f" a step were fused ({proof.allreduce}); a fused_allreduce cell needs all"
+            )
+        return GraphCaptured().contradiction(proof)
+
+    def _on_gpus(self, model: TargetModel, width: int) -> VerifyStep:
+        """Set up peer memory, say what fusing gains at this size, and capture."""
+        import torch.distributed as dist
+
+        from verify.cuda_graph import CudaGraphStep
+        from verify.peer_memory.allreduce import PeerAllReduce
+        from verify.peer_memory.join import FusedJoin
+
+        assert dist.group.WORLD is not None
+        peers = PeerAllReduce(dist.group.WORLD, model.device, width * model.shape.hidden_size)
+        _report(peers, model, width)
+        return CudaGraphStep(model.with_join(FusedJoin(peers)), width)
+
+
+def _report(peers: PeerAllReduce, model: TargetModel, width: int) -> None:
+    """Measure the fused kernel against the alternatives at the step's own message size."""
+    import torch.distributed as dist
+
+    from verify.peer_memory.latency import latencies
+
+    assert dist.group.WORLD is not None
+    size = (width, model.shape.hidden_size)
+    found = latencies(peers, dist.group.WORLD, model.device, size)
+    ways = ("fused", "one-shot + norm", "nccl + norm")
+    line = ", ".join(f"{way} {found[way].captured_us:.1f} us" for way in ways)
+    best = min(ways, key=lambda way: found[way].captured_us)
+    _LOG.info("all-reduce at width %d, captured: %s; fastest here: %s", width, line, best)
