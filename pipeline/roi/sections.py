@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pipeline.roi.projection import projection_section
 from pipeline.roi.sweep import ClassVerdict, class_verdicts
 from pipeline.roi.verdict import headline, lever_table, what_next
 from pipeline.wording import code, comparison_names, number
+from verify.breakdown import Breakdown
 
 DPI = 110
 
@@ -58,13 +60,20 @@ def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
     if figure:
         figure.savefig(folder / f"{prefix}iso_speed.png", dpi=DPI)
         yield f"![Accept length against step time, lines of equal speed]({prefix}iso_speed.png)"
-    found = anatomy(comparison)
+    found = anatomy(comparison, _breakdowns(comparison, folder))
     if found:
         waterfall(found).savefig(folder / f"{prefix}waterfall.png", dpi=DPI)
         title = comparison_names([comparison.records])[0]
-        plan = write_plan(comparison, title, folder, prefix)
+        plan = write_plan(found, title, folder, prefix)
         yield f"![From the measured step to the floor]({prefix}waterfall.png)"
         yield f"The plan, from the same figures: [{plan}]({plan})."
+
+
+def _breakdowns(comparison: Comparison, folder: Path) -> dict[str, Breakdown]:
+    """Read what cells left of the inside of their verify step: `cells/<id>/breakdown.json`."""
+    paths = {r.cell_id: folder / "cells" / r.cell_id / "breakdown.json" for r in comparison.records}
+    found = {key: path for key, path in paths.items() if path.exists()}
+    return {key: Breakdown(**json.loads(path.read_text())) for key, path in found.items()}
 
 
 def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:

@@ -124,9 +124,11 @@ def _step_ms(numbers: Numbers, assumptions: list[str]) -> float | None:
     if numbers.get("accept_length") is None or numbers.get("tok_s") is None:
         missing = [n for n, v in (("draft", draft), ("host", host)) if v is None]
         if missing:
+            bounds = "accept length and step time are lower bounds"
+            if numbers.get("accept_length") is not None:
+                bounds = "step time is a lower bound and tok/s an upper one"
             assumptions.append(
-                f"{' and '.join(missing)} time is not given and counted as 0: accept length and"
-                " step time are lower bounds"
+                f"{' and '.join(missing)} time is not given and counted as 0: {bounds}"
             )
     return verify + (draft or 0.0) + (host or 0.0)
 

@@ -60,7 +60,7 @@ def _verify(at: Situation, numbers: Numbers) -> Iterator[Gain]:
             f"{at.allreduces:.0f} × {number(1000 * times[0] / at.allreduces)}–"
             f"{number(1000 * times[1] / at.allreduces)} µs, NCCL on 8 PCIe GPUs:"
             f" {public.NCCL_PCIE_8[0].source} and four more boxes; never below a plain forward",
-            "time one all-reduce of the verify message alone, in a captured loop on this machine",
+            "time one all-reduce of that size alone, captured: `python -m verify.allreduce`",
         )
     wanted = numbers.get("verify_ms_to")
     if wanted is not None:

@@ -86,6 +86,8 @@ def long_context(seen: Seen) -> str:
     """A break-even that moves out of reach as prompts get longer."""
     if seen.measurement is None or seen.measurement.is_baseline or seen.best is None:
         return ""
+    if seen.measurement.noisy:  # times of two halves would differ by what else ran
+        return ""
     lengths = {p.prompt_id: p.num_prompt_tokens for p in seen.record.repetitions[0]}
     middle = sorted(lengths.values())[len(lengths) // 2]
     short = _break_even(seen, {k for k, n in lengths.items() if n < middle})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.judge import Comparison
 from pipeline.measure import Measurement
 from pipeline.record import CellRecord
+from verify.breakdown import Breakdown
 
+BOUND, INSIDE = "bound", "breakdown of the step"
 LEAST = 0.01  # share of the step below which a part is noise, not a plan
 # What goes when the verify backend is exchanged for the next one.
 GOES = {
@@ -28,14 +30,21 @@ class Part:
         ms: How much, per step.
         change: What removes it.
         proof: How to see that it is gone.
-        shown_by: The cell that shows it, or None where nothing measured does: then it is a bound.
+        basis: What shows it: a cell's label, the breakdown of the step, or `bound`.
+        command: The command that runs the cell that shows it, or "".
     """
 
     name: str
     ms: float
     change: str
     proof: str
-    shown_by: CellRecord | None
+    basis: str
+    command: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether something measured shows it."""
+        return self.basis != BOUND
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,16 @@ class Anatomy:
         return self.measurement.overall.step_ms
 
 
-def anatomy(comparison: Comparison) -> Anatomy | None:
-    """Take apart the step of the drafter that serves best; None without baseline or drafter."""
+def anatomy(
+    comparison: Comparison, breakdowns: Mapping[str, Breakdown] | None = None
+) -> Anatomy | None:
+    """Take apart the step of the drafter that serves best; None without baseline or drafter.
+
+    Args:
+        comparison: The judged cells.
+        breakdowns: What is known of the inside of verify_ms, by cell id. Without the breakdown of
+            the dearest cell, the differences between backends tell it.
+    """
     records = {r.cell_id: r for r in comparison.records}
     cells = [
         (records[key], m)
@@ -79,7 +96,14 @@ def anatomy(comparison: Comparison) -> Anatomy | None:
     record, measurement = chain[0]
     plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
     floor = min(f.verify_ms for f in plain)
-    parts = [*_exchanges(chain), *_rest(chain[-1][1], floor)]
+    inside = (breakdowns or {}).get(record.cell_id)
+    if inside:
+        shown = list(_inside(inside))
+        rows = measurement.overall.verify_ms - sum(p.ms for p in shown) - floor
+        parts = [*shown, *_rest(measurement, rows)]
+    else:
+        cheapest = chain[-1][1]
+        parts = [*_exchanges(chain), *_rest(cheapest, cheapest.overall.verify_ms - floor)]
     least = LEAST * measurement.overall.step_ms
     return Anatomy(
         record,
@@ -116,34 +140,60 @@ def _exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
             before.overall.verify_ms - after.overall.verify_ms,
             f"verify={names[1]} instead of {names[0]}",
             f"{proof}; verify_ms of the new cell",
-            cheap,
+            cheap.label,
+            cheap.command,
         )
 
 
-def _rest(cheapest: Measurement, floor: float) -> Iterator[Part]:
+def _inside(breakdown: Breakdown) -> Iterator[Part]:
+    """Yield what the breakdown of the step shows: idle device, late ranks, dear all-reduces."""
+    yield Part(
+        "the device idle between launches",
+        breakdown.launch,
+        "capture the verify step in a graph",
+        "the share of captured steps is 1 and launch is about 0 in a new breakdown",
+        INSIDE,
+    )
+    yield Part(
+        "all-reduces that wait for a late rank",
+        breakdown.wait,
+        "let all ranks start together: capture, no host work between layers, equal clocks",
+        "wait is about 0 in a new breakdown; the floor is what `python -m verify.allreduce` says",
+        INSIDE,
+    )
+    yield Part(
+        "the all-reduces' own floor",
+        breakdown.wire,
+        "fuse them with residual add and norm where that wins at this width, or use fewer ranks",
+        "the trace names the fused kernel, and verify_ms falls at this very width",
+        BOUND,
+    )
+
+
+def _rest(cheapest: Measurement, rows_ms: float) -> Iterator[Part]:
     """Yield the bounds on what the cheapest cell still pays beyond a plain forward."""
     figures = cheapest.overall
     bounds = [
         Part(
             f"{cheapest.width - 1} more rows than a plain forward",
-            figures.verify_ms - floor,
+            rows_ms,
             "fewer draft tokens: the last positions first, by their accept rate",
             "accept length falls by less than the step does",
-            None,
+            BOUND,
         ),
         Part(
             "drafting",
             figures.draft_ms,
             "capture the drafter, fuse its all-reduces, or draft with less",
             "draft_ms of the new cell",
-            None,
+            BOUND,
         ),
         Part(
             "host work between forwards",
             figures.host_ms,
             "overlap scheduling; keep acceptance and the next input on the device",
             "host_ms of the new cell; the baseline keeps its own overlap",
-            None,
+            BOUND,
         ),
     ]
     yield from sorted(bounds, key=lambda part: -part.ms)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.judge import Comparison
 from pipeline.record import write_atomically
-from pipeline.roi.plan.parts import Anatomy, Part, anatomy
+from pipeline.roi.plan.parts import Anatomy, Part
 from pipeline.statistics import half_width
 from pipeline.wording import code, number, percent, table
 
 NAME = "eagle-fast-verify.md"
 
 
-def write_plan(comparison: Comparison, title: str, folder: Path, prefix: str = "") -> str | None:
-    """Write the plan beside the report and return its file name; None if nothing can be planned."""
-    found = anatomy(comparison)
-    if found is None:
-        return None
+def write_plan(found: Anatomy, title: str, folder: Path, prefix: str = "") -> str:
+    """Write the plan beside the report and return its file name."""
     text = "\n\n".join(plan_blocks(found, title, f"{prefix}waterfall.png"))
     write_atomically(folder / f"{prefix}{NAME}", text + "\n")
     return f"{prefix}{NAME}"
@@ -50,7 +46,7 @@ def _parts_table(found: Anatomy) -> str:
     rows = [
         (
             part.name,
-            f"measured: {part.shown_by.label}" if part.shown_by else "bound",
+            f"measured: {part.basis}" if part.measured else part.basis,
             number(part.ms),
             percent(part.ms / found.step_ms),
         )
@@ -68,8 +64,8 @@ def in_order(found: Anatomy) -> list[tuple[Part, float]]:
 
     Those that a cell shows come first, for they can be had today; bounds follow.
     """
-    shown = sorted((p for p in found.parts if p.shown_by), key=lambda p: -p.ms)
-    bounds = sorted((p for p in found.parts if not p.shown_by), key=lambda p: -p.ms)
+    shown = sorted((p for p in found.parts if p.measured), key=lambda p: -p.ms)
+    bounds = sorted((p for p in found.parts if not p.measured), key=lambda p: -p.ms)
     step, ordered = found.step_ms, []
     for part in [*shown, *bounds]:
         step -= part.ms
@@ -85,14 +81,14 @@ def _changes(found: Anatomy) -> Iterator[str]:
     for index, (part, step) in enumerate(ordered, start=1):
         speed = 1000 * found.accept_length / step
         times = found.accept_length * found.ms_per_token / step
-        kind = "removes" if part.shown_by else "removes at most"
+        kind = "removes" if part.measured else "removes at most"
         yield (
             f"{index}. **{part.change}** {kind} {number(part.ms)} ms ({part.name}). After it:"
             f" step {number(step)} ms, {number(speed)} tok/s, {times:.2f}x plain decoding."
             f" Verify: {part.proof}."
         )
-        if part.shown_by and part.shown_by.command:
-            yield code(part.shown_by.command)
+        if part.command:
+            yield code(part.command)
 
 
 def _stops(found: Anatomy, needed: float) -> Iterator[str]:
@@ -123,7 +119,8 @@ def _stops(found: Anatomy, needed: float) -> Iterator[str]:
         elif levers.step_ms > levers.needed_step_ms:
             yield f"On {name} stop at {number(levers.needed_step_ms)} ms: it breaks even there."
         else:
-            yield f"On {name} it pays today ({figures.versus.speed_up.value:.2f}x)."
+            paying = "pays today" if figures.versus.speed_up.low > 1 else "is not shown to lose"
+            yield f"On {name} it {paying} ({figures.versus.speed_up.value:.2f}x)."
 
 
 def _half_width(found: Anatomy) -> float:

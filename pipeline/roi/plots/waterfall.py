@@ -19,7 +19,7 @@ WRAP = 44  # characters of a row's name on one line
 def waterfall(found: Anatomy) -> Figure:
     """Draw the step, what each change takes from it, and what stays.
 
-    Dark: what a cell of the sweep shows. Middle: a bound. The vertical line is the step time that
+    Dark: what was measured. Middle: a bound. The vertical line is the step time that
     breaks even.
     """
     ordered = in_order(found)
@@ -27,8 +27,8 @@ def waterfall(found: Anatomy) -> Figure:
     axes.barh(0, found.step_ms, 0.6, color=LIGHT, edgecolor=INK, linewidth=0.6)
     label(axes, f"{number(found.step_ms)} ms", found.step_ms, 0)
     for row, (part, after) in enumerate(ordered, start=1):
-        color = DARK if part.shown_by else MIDDLE
-        hatch = "" if part.shown_by else "///"
+        color = DARK if part.measured else MIDDLE
+        hatch = "" if part.measured else "///"
         axes.barh(row, part.ms, 0.6, after, color=color, hatch=hatch, edgecolor=INK, linewidth=0.6)
         axes.plot([after, after], [row + 0.3, row + 0.7], color=FAINT, linewidth=0.8)
         label(axes, f"−{number(part.ms)} ms", after + part.ms, row)
@@ -46,7 +46,7 @@ def waterfall(found: Anatomy) -> Figure:
     rows(axes, names, "ms per step, all classes")
     axes.set_xlim(0, ROOM * max(found.step_ms, needed))
     figure.supxlabel(
-        f"dashed: breaks even at {number(needed)} ms · dark: shown by a cell · hatched: a bound",
+        f"dashed: breaks even at {number(needed)} ms · dark: measured · hatched: a bound",
         fontsize=SMALL,
     )
     return figure

@@ -1,5 +1,6 @@
 """The plan and the pictures come from the sweep's own cells, and say what no cell shows."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
     found = anatomy(comparison)
 
     assert found.record.label == "eagle3 × extend", "the dearest backend of the best drafter"
-    names = [p.name for p in found.parts if p.shown_by]
+    names = [p.name for p in found.parts if p.measured]
     assert names == [
         "launches and gaps of an eager forward",
         "all-reduces with their residual add and norm apart",
@@ -53,10 +54,10 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
 def test_the_plan_orders_what_cells_show_by_gain_and_bounds_after_it(comparison):
     ordered = [part for part, _ in in_order(anatomy(comparison))]
 
-    shown = [bool(part.shown_by) for part in ordered]
+    shown = [part.measured for part in ordered]
     assert shown == sorted(shown, reverse=True)
     for group in (True, False):
-        times = [p.ms for p in ordered if bool(p.shown_by) is group]
+        times = [p.ms for p in ordered if p.measured is group]
         assert times == sorted(times, reverse=True)
 
 
@@ -69,6 +70,21 @@ def test_the_plan_names_the_command_the_proof_and_when_to_stop(comparison):
     assert "removes at most" in text
     assert "## When to stop" in text
     assert "brings the step under" in text
+
+
+def test_a_breakdown_of_the_step_tells_launches_and_waiting_apart(comparison, tmp_path):
+    dearest = anatomy(comparison).record
+    parts = {"compute": 12.0, "wire": 2.0, "wait": 9.0, "launch": 13.0}
+    cell = tmp_path / "cells" / dearest.cell_id
+    cell.mkdir(parents=True)
+    (cell / "breakdown.json").write_text(json.dumps(parts))
+
+    list(sections(comparison, cell_names(comparison.records), tmp_path))
+    text = (tmp_path / NAME).read_text()
+
+    assert "1. **capture the verify step in a graph** removes 13.0 ms" in text
+    assert "2. **let all ranks start together" in text
+    assert "removes at most 2.00 ms (the all-reduces' own floor)" in text
 
 
 def test_without_a_drafter_or_a_baseline_there_is_no_plan():
