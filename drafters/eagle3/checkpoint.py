@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from drafters.eagle3.compact import COMPACT, widened, write_compact
 from drafters.eagle3.shape import HeadShape, read_config, tensor_shapes, write_config
 from drafters.vocab.load import StoredMap, checked
 from drafters.vocab.maps import VocabMap, identity
@@ -51,11 +52,14 @@ def load_head(folder: Path) -> Head:
             or type, or the draft vocabulary is not sound; the text names tensor, rule and fix.
     """
     shape, ids = read_config(_json(folder / "config.json"), str(folder / "config.json"))
-    tensors = _canonical(_tensors(folder / WEIGHTS))
+    compact = (folder / COMPACT).is_file()
+    path = folder / (COMPACT if compact else WEIGHTS)
+    stored = _tensors(path)
+    tensors = _canonical(widened(stored) if compact else stored)
     maps = {name: tensors.pop(name) for name in _MAPS if name in tensors}
     tensors.pop(_EMBEDDING, None)
-    _check(tensors, shape, str(folder / WEIGHTS))
-    return Head(shape, tensors, _vocab(maps, shape, str(folder / WEIGHTS)), ids)
+    _check(tensors, shape, str(path))
+    return Head(shape, tensors, _vocab(maps, shape, str(path)), ids)
 
 
 def save_head(head: Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -68,14 +72,19 @@ def save_head(head: Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: part.to(dtype).contiguous() for name, part in head.tensors.items()}
-    tensors |= {"d2t": head.vocab.d2t, "t2d": head.vocab.t2d}
     partial = folder / f"{WEIGHTS}.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
+    save_file(tensors | _stored_maps(head), partial, metadata={"format": "pt"})
     partial.replace(folder / WEIGHTS)
-    config = write_config(head.shape, head.capture_ids, str(dtype).removeprefix("torch."))
-    partial = folder / "config.json.partial"
-    partial.write_text(json.dumps(config, indent=2) + "\n")
-    partial.replace(folder / "config.json")
+    _write_config(head, folder, dtype)
+
+
+def save_compact(head: Head, folder: Path) -> None:
+    """Write a head's folder at a byte per weight; `load_head` reads it, SGLang does not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{COMPACT}.partial"
+    write_compact(head.tensors | _stored_maps(head), partial)
+    partial.replace(folder / COMPACT)
+    _write_config(head, folder, torch.bfloat16)
 
 
 def check_fits(shape: HeadShape, target: TargetShape, source: str) -> None:
@@ -91,6 +100,17 @@ def check_fits(shape: HeadShape, target: TargetShape, source: str) -> None:
                 f"{source}: {name}={ours}, but the target has {wanted}: this head was trained for"
                 " another target; choose one of this target, or train it"
             )
+
+
+def _stored_maps(head: Head) -> dict[str, Tensor]:
+    return {"d2t": head.vocab.d2t, "t2d": head.vocab.t2d}
+
+
+def _write_config(head: Head, folder: Path, dtype: torch.dtype) -> None:
+    config = write_config(head.shape, head.capture_ids, str(dtype).removeprefix("torch."))
+    partial = folder / "config.json.partial"
+    partial.write_text(json.dumps(config, indent=2) + "\n")
+    partial.replace(folder / "config.json")
 
 
 def _json(path: Path) -> dict[str, Any]:

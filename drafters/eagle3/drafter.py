@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from drafters.base import TargetInfo
 from drafters.eagle3 import shape as shapes
+from drafters.eagle3.shipped import SHIPPED, shipped, unpacked
 
 if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
     from drafters.eagle3.proposer import Eagle3Proposer
     from drafters.eagle3.runner import Runner
-
-SHIPPED = "shipped:"
-HEADS = Path(__file__).parent / "heads"
 
 
 @dataclass(frozen=True)
@@ -86,13 +84,18 @@ class Eagle3:
         """
         from drafters.eagle3.checkpoint import load_head
 
-        path = Path(self._path())
+        path = self.folder()
         if not path.is_dir():
             raise ValueError(
                 f"drafter.heads.{self.target}={self._source()}: no such folder; download the head"
                 " or train one with `python -m drafters.eagle3.train`, and name its folder"
             )
         return load_head(path)
+
+    def folder(self) -> Path:
+        """Return the folder of the target's head, whether or not it is there."""
+        source = self._source()
+        return shipped(source) if source.startswith(SHIPPED) else Path(source).expanduser()
 
     def capture_layers(self, num_layers: int) -> tuple[int, ...]:
         """Return the target layers whose inputs the head reads."""
@@ -111,7 +114,7 @@ class Eagle3:
         """Return the arguments of SGLang's EAGLE-3; its `num_draft_tokens` counts the root."""
         return {
             "speculative-algorithm": "EAGLE3",
-            "speculative-draft-model-path": self._path(),
+            "speculative-draft-model-path": self._published(),
             "speculative-num-steps": self.depth,
             "speculative-eagle-topk": self.breadth,
             "speculative-num-draft-tokens": self.num_draft_tokens + 1,
@@ -143,12 +146,10 @@ class Eagle3:
             )
         return source
 
-    def _path(self) -> str:
-        """Return the head's folder, or the hub id as it stands."""
+    def _published(self) -> str:
+        """Return the folder of the head in the form that SGLang reads, or a hub id as it stands."""
         source = self._source()
-        if source.startswith(SHIPPED):
-            return str(HEADS / source.removeprefix(SHIPPED))
-        return source
+        return str(unpacked(source)) if source.startswith(SHIPPED) else source
 
     def _check_tree(self) -> None:
         """Refuse a tree that cannot hold its draft tokens."""

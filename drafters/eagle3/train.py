@@ -86,7 +86,7 @@ class Run:
         if self.log is not None:
             self.log.metrics(step, values)
         total = self.course.total(len(self.learnt))
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items() if _told(name))
         sys.stderr.write(f"step {step} of {total}: {shown}\n")
 
     def teach(self, head: Head, scale: Tensor) -> tuple[Head, dict[str, float]]:
@@ -201,6 +201,12 @@ def _facts(config: DictConfig, parts: dict[str, Any], corpus: Corpus) -> dict[st
         "start": config.start or "",
         "map": config.map if config.start else "",
     }
+
+
+def _told(name: str) -> bool:
+    """Whether the screen shows a figure; the files hold them all."""
+    measured = name.startswith("held_out/")
+    return not measured or name.removeprefix("held_out/").startswith("accept_length")
 
 
 def _join_processes(device: str) -> bool:

@@ -1,12 +1,14 @@
 """A head's folder: what SGLang would read wrong without a word is refused with the fix."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from drafters.eagle3.checkpoint import check_fits, load_head, save_head
+from drafters.eagle3 import shipped
+from drafters.eagle3.checkpoint import check_fits, load_head, save_compact, save_head
 from drafters.eagle3.drafter import Eagle3
 from drafters.eagle3.shape import capture_layers
 from tests.drafters.eagle3.heads import SHAPE, random_head
@@ -195,3 +197,33 @@ def test_a_missing_head_is_refused_before_anything_starts():
 def test_a_stand_in_says_that_it_is_one():
     assert drafter().note == ""
     assert "is a stand-in" in drafter(stand_ins=("t",)).note
+
+
+def test_a_compact_head_is_within_a_rounding_whatever_its_channels_sizes(tmp_path):
+    """Half a step of 1/127 of what a row and a column allow, and bfloat16's 2^-8 of the weight."""
+    sizes = 10.0 ** torch.linspace(-3, 1, 96)
+    tensors = HEAD.tensors | {"fc.weight": HEAD.tensors["fc.weight"] * sizes}
+    save_compact(replace(HEAD, tensors=tensors), tmp_path)
+    head = load_head(tmp_path)
+    assert head.vocab.same_as(HEAD.vocab)
+    for name, tensor in tensors.items():
+        columns = tensor.abs().amax(dim=0) if tensor.dim() == 2 else tensor.abs()
+        rows = (tensor / columns).abs().amax(dim=-1, keepdim=True)
+        allowed = rows * columns * 0.501 / 127 + tensor.abs() * 2**-8
+        assert (head.tensors[name].float() - tensor).abs().le(allowed).all(), name
+    size = (tmp_path / "model.int8.safetensors").stat().st_size
+    assert size < 1.5 * sum(tensor.numel() for tensor in tensors.values())
+
+
+def test_a_shipped_head_is_published_for_sglang(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "HEADS", tmp_path / "heads")
+    monkeypatch.setenv("SPECROI_CACHE", str(tmp_path / "cache"))
+    save_compact(HEAD, tmp_path / "heads" / "small")
+    assert shipped.names() == ["small"]
+    ours = drafter(heads={"t": "shipped:small"})
+    ours.check()
+    path = ours.sglang_arguments()["speculative-draft-model-path"]
+    published, compact = load_file(f"{path}/model.safetensors"), ours.load()
+    assert torch.equal(published["lm_head.weight"], compact.tensors["lm_head.weight"])
+    with pytest.raises(ValueError, match="shipped:other: no such folder"):
+        drafter(heads={"t": "shipped:other"}).check()

@@ -93,7 +93,6 @@ def test_wrong_input_is_one_line(data, tmp_path, capsys):
         ("samples=33", "samples=33, kept_back=8"),
         ("new.draft_vocab_size=97", "draft_vocab_size=97: must be 1 to 96"),
         ("target.shape.vocab_size=95", "a head learns from its own target only"),
-        ("map=other start=x", "mismatched input"),
         (f"start={tmp_path}", "has no config.json; give the folder of an EAGLE-3 head"),
         ("course.batches=3", "course"),
     ):

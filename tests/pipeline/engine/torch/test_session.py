@@ -4,6 +4,7 @@ import pytest
 from hydra import compose, initialize_config_module
 
 from drafters.base import Proposes
+from drafters.eagle3.drafter import Eagle3
 from pipeline.build import build_part
 from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
@@ -53,11 +54,19 @@ def plain(prompt):
     return answer(prompt, "drafter=none", "verify=extend")[0].tokens
 
 
+def skip_without_files(drafter: str) -> None:
+    """Heads come with training; one that is not there yet is nothing to test."""
+    settings = cell_of(f"drafter={drafter}").drafter
+    if isinstance(settings, Eagle3) and not settings.folder().is_dir():
+        pytest.skip(f"drafter={drafter}: its head is not there")
+
+
 @pytest.mark.parametrize("verify", able("verify", BuildsStep))
 @pytest.mark.parametrize("drafter", able("drafter", Proposes))
 def test_every_arm_gives_the_plain_greedy_output_and_proves_its_label(
     drafter, verify, prompt, plain
 ):
+    skip_without_files(drafter)
     response, proof = answer(prompt, f"drafter={drafter}", f"verify={verify}")
     assert response.tokens == plain
     assert proof.num_verify_steps == len(response.committed)
