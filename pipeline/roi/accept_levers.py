@@ -38,6 +38,8 @@ def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     yield _another_drafter(at, numbers)
     target = numbers.get("accept_length_to")
     if target is not None:
+        if at.width and target > at.width:
+            raise ValueError(f"accept_length_to={target:g}: at most the width, {at.width}")
         yield Gain(
             f"accept length {number(target)}",
             Side.ACCEPT,

@@ -108,6 +108,12 @@ def close(numbers: Numbers) -> Situation:
         assumptions.append(f"accept length {length:.2f} follows from tok/s × step time")
     if length is None:
         raise ValueError("accept_length is missing: give it, or tok_s and verify_ms")
+    width = numbers.get("width")
+    if width is not None and length > width:
+        raise ValueError(
+            f"accept_length={length:.2f}: a step of width={width:.0f} commits at most as many"
+            " tokens; width counts the root"
+        )
     if tok_s is not None and numbers.get("accept_length") is not None:
         step = 1000 * batch * length / tok_s  # the wall's own figure beats a sum of parts
     elif step is None:

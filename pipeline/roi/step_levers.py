@@ -1,4 +1,4 @@
-"""Levers that shorten the step: capture, the all-reduce's floor, draft cost, width, batch."""
+"""Levers that shorten the step: a cheaper verify, draft cost, width, batch."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from collections.abc import Iterator
 
 from pipeline.roi import public
 from pipeline.roi.acceptance import accept_length_of
-from pipeline.roi.clashes import public_floor_us
 from pipeline.roi.gains import Gain, Side
 from pipeline.roi.ranges import Basis, Range
 from pipeline.roi.settings import Numbers
 from pipeline.roi.situation import Situation
+from pipeline.roi.verify_levers import cut_step, verify_levers
 from pipeline.wording import number
-
-DEAR = 1.3  # verify over a plain forward, above which launches and communication are worth a look
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     """Yield what a cheaper step is worth at today's accept length."""
     if at.overhead_ms >= 0 and at.verify_ms > at.plain_forward_ms:
-        yield from _verify(at, numbers)
+        yield from verify_levers(at, numbers)
     if at.overhead_ms > 0:
         yield from _draft(at, numbers)
-    if at.width and numbers.accept_rate:
+    if at.width > 2 and numbers.accept_rate:
         yield _width(at, numbers)
     if at.batch == 1:
         yield Gain(
@@ -35,88 +33,16 @@ def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
         )
 
 
-def _verify(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield levers on the target forward; none makes it cheaper than a plain one."""
-    floor = at.plain_forward_ms + at.overhead_ms
-    if at.verify_ms > DEAR * at.plain_forward_ms and not at.captured:
-        steps = [max(at.step_ms / gain, floor) for gain in public.CAPTURE_GAIN]
-        yield _cut(
-            at,
-            "capture the verify step in a graph, if it is not yet",
-            (min(steps), max(steps)),
-            Basis.PUBLIC,
-            f"eager against captured, whole speed +38 to +97 %: {public.IMP_GRAPHS}; never below a"
-            " plain forward",
-            "one run each with the graph on and off, reading the share of captured steps",
-        )
-    if at.allreduces and at.allreduce_ms == at.allreduce_ms:
-        times = [at.allreduces * us / 1000 for us in public_floor_us(at)]
-        steps = [max(at.step_ms - at.allreduce_ms + t, floor) for t in times]
-        yield _cut(
-            at,
-            "bring the all-reduces down to their floor",
-            (min(steps), max(steps)),
-            Basis.PUBLIC,
-            f"{at.allreduces:.0f} × {number(1000 * times[0] / at.allreduces)}–"
-            f"{number(1000 * times[1] / at.allreduces)} µs, NCCL on 8 PCIe GPUs:"
-            f" {public.NCCL_PCIE_8[0].source} and four more boxes; never below a plain forward",
-            "time one all-reduce of that size alone, captured: `python -m verify.allreduce`",
-        )
-    wanted = numbers.get("verify_ms_to")
-    if wanted is not None:
-        yield _cut(
-            at,
-            f"verify in {number(wanted)} ms",
-            (wanted + at.overhead_ms,) * 2,
-            Basis.ASSUMED,
-            "verify_ms_to; if draft and host time were nothing it would be"
-            f" {number(at.speed_of(at.accept_length, wanted))} tok/s",
-            "nothing: you gave one number",
-        )
-    yield _cut(
-        at,
-        "verify as cheap as a plain forward",
-        (floor, floor),
-        Basis.BOUND,
-        f"plain forward {number(at.plain_forward_ms)} ms + draft and host"
-        f" {number(at.overhead_ms)} ms",
-        "nothing: it is a bound",
-        limits=True,
-    )
-
-
-def _cut(
-    at: Situation,
-    name: str,
-    steps: tuple[float, ...],
-    basis: Basis,
-    source: str,
-    narrowed_by: str,
-    limits: bool = False,
-) -> Gain:
-    """Return a lever that brings the step to somewhere between two times."""
-    low, high = min(steps), max(steps)
-    to = number(low) if low == high else f"{number(low)}–{number(high)}"
-    return Gain(
-        name,
-        Side.STEP,
-        f"step {number(at.step_ms)} → {to} ms",
-        Range(at.step_ms / high, at.step_ms / low, basis, source),
-        narrowed_by,
-        limits,
-    )
-
-
 def _draft(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     """Yield levers on draft and host time."""
     wanted = numbers.get("draft_ms_to")
     if wanted is not None:
         draft = at.overhead_ms if math.isnan(at.draft_ms) else at.draft_ms
         step = at.step_ms - draft + wanted
-        yield _cut(
+        yield cut_step(
             at, f"draft in {number(wanted)} ms", (step,), Basis.ASSUMED, "draft_ms_to", "nothing"
         )
-    yield _cut(
+    yield cut_step(
         at,
         "draft and host for nothing",
         (at.verify_ms,),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipeline.judge import Comparison
 from pipeline.measure import Measurement
 from pipeline.record import CellRecord
 from verify.breakdown import Breakdown
@@ -47,87 +46,7 @@ class Part:
         return self.basis != BOUND
 
 
-@dataclass(frozen=True)
-class Anatomy:
-    """A step taken apart.
-
-    Attributes:
-        record: The cell whose step it is: the dearest backend of the drafter that serves best.
-        measurement: Its figures.
-        parts: What can go, in the order of the cells that show it, then the bounds by size.
-        floor_ms: What stays: a plain forward of the cheapest backend.
-        accept_length: Tokens committed per step.
-        ms_per_token: Wall time of a token of plain decoding at its best.
-    """
-
-    record: CellRecord
-    measurement: Measurement
-    parts: tuple[Part, ...]
-    floor_ms: float
-    accept_length: float
-    ms_per_token: float
-
-    @property
-    def step_ms(self) -> float:
-        """The whole step."""
-        return self.measurement.overall.step_ms
-
-
-def anatomy(
-    comparison: Comparison, breakdowns: Mapping[str, Breakdown] | None = None
-) -> Anatomy | None:
-    """Take apart the step of the drafter that serves best; None without baseline or drafter.
-
-    Args:
-        comparison: The judged cells.
-        breakdowns: What is known of the inside of verify_ms, by cell id. Without the breakdown of
-            the dearest cell, the differences between backends tell it.
-    """
-    records = {r.cell_id: r for r in comparison.records}
-    cells = [
-        (records[key], m)
-        for key, m in comparison.measurements.items()
-        if not m.is_baseline and m.overall.versus
-    ]
-    if not cells or comparison.best is None:
-        return None
-    best, _ = max(cells, key=lambda cell: cell[1].overall.tok_s.value)
-    chain = _chain(cells, best)
-    record, measurement = chain[0]
-    plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
-    floor = min(f.verify_ms for f in plain)
-    inside = (breakdowns or {}).get(record.cell_id)
-    if inside:
-        shown = list(_inside(inside))
-        rows = measurement.overall.verify_ms - sum(p.ms for p in shown) - floor
-        parts = [*shown, *_rest(measurement, rows)]
-    else:
-        cheapest = chain[-1][1]
-        parts = [*_exchanges(chain), *_rest(cheapest, cheapest.overall.verify_ms - floor)]
-    least = LEAST * measurement.overall.step_ms
-    return Anatomy(
-        record,
-        measurement,
-        tuple(p for p in parts if p.ms > least),
-        floor,
-        measurement.overall.accept_length.value,
-        1000 / max(f.tok_s.value for f in plain),
-    )
-
-
-def _chain(
-    cells: list[tuple[CellRecord, Measurement]], best: CellRecord
-) -> list[tuple[CellRecord, Measurement]]:
-    """Return the best drafter's cells from the dearest verify to the cheapest."""
-    same = [
-        (r, m)
-        for r, m in cells
-        if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
-    ]
-    return sorted(same, key=lambda cell: -cell[1].overall.verify_ms)
-
-
-def _exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
+def exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
     """Yield what each cheaper verify backend of the sweep takes away."""
     for (dear, before), (cheap, after) in pairwise(chain):
         names = (dear.params["verify"], cheap.params["verify"])
@@ -145,7 +64,7 @@ def _exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
         )
 
 
-def _inside(breakdown: Breakdown) -> Iterator[Part]:
+def inside(breakdown: Breakdown) -> Iterator[Part]:
     """Yield what the breakdown of the step shows: idle device, late ranks, dear all-reduces."""
     yield Part(
         "the device idle between launches",
@@ -170,7 +89,7 @@ def _inside(breakdown: Breakdown) -> Iterator[Part]:
     )
 
 
-def _rest(cheapest: Measurement, rows_ms: float) -> Iterator[Part]:
+def rest(cheapest: Measurement, rows_ms: float) -> Iterator[Part]:
     """Yield the bounds on what the cheapest cell still pays beyond a plain forward."""
     figures = cheapest.overall
     bounds = [

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.record import write_atomically
-from pipeline.roi.plan.parts import Anatomy, Part
+from pipeline.roi.plan.anatomy import Anatomy
+from pipeline.roi.plan.parts import Part
 from pipeline.statistics import half_width
 from pipeline.wording import code, number, percent, table
 

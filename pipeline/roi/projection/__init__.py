@@ -1,7 +1,8 @@
 """Predict a cell that was not run from parts that were measured."""
 
-from pipeline.roi.projection.cells import Place, Projection, costs, missing, project, surface
+from pipeline.roi.projection.cells import Place, costs
 from pipeline.roi.projection.hold_out import Errors, Hidden, hold_out, summarise
+from pipeline.roi.projection.predict import Projection, missing, project, surfaces
 from pipeline.roi.projection.surface import Estimate, Point, Surface, fit
 from pipeline.roi.projection.table import projection_section
 
@@ -20,5 +21,5 @@ __all__ = [
     "project",
     "projection_section",
     "summarise",
-    "surface",
+    "surfaces",
 ]

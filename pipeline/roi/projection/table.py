@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipeline.judge import Comparison
-from pipeline.roi.projection.cells import Cost, costs, missing, project, self_check, surface
+from pipeline.roi.projection.cells import Cost, costs
 from pipeline.roi.projection.hold_out import summarise
+from pipeline.roi.projection.predict import missing, project, self_check, surfaces
 from pipeline.roi.projection.surface import FEWEST
 from pipeline.wording import number, percent, table
 
@@ -34,7 +35,7 @@ def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 def _rows(found: Sequence[Cost]) -> Iterator[tuple[str, ...]]:
     """Yield one row per cell and class that is missing."""
-    fitted = surface(found)
+    fitted = surfaces(found)
     for place in missing(found):
         projection = project(found, fitted, place)
         if projection:

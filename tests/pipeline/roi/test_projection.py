@@ -18,7 +18,7 @@ from pipeline.roi.projection import (
     project,
     projection_section,
     summarise,
-    surface,
+    surfaces,
 )
 
 from ..synthetic import make_sweep
@@ -128,7 +128,7 @@ def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
     place = Place("ngram", "extend", 4, "copy", load)
     (hidden,) = [c for c in whole if c.place == place]
 
-    projection = project(found, surface(found), place)
+    projection = project(found, surfaces(found), place)
 
     assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.06)
     assert projection.tok_s.low < hidden.figures.tok_s.value < projection.tok_s.high
@@ -148,4 +148,4 @@ def test_a_drafter_without_a_measured_accept_length_is_not_projected():
     found = costs(compare(make_sweep(prompts_per_class=2, num_tokens=32)))
     (load,) = {c.place.load for c in found}
 
-    assert project(found, surface(found), Place("eagle3", "extend", 4, "chat", load)) is None
+    assert project(found, surfaces(found), Place("eagle3", "extend", 4, "chat", load)) is None

@@ -50,14 +50,16 @@ def test_too_few_numbers_say_which_is_missing(arguments, message):
     [
         ("target=gpt", "target=gpt: published drafters are known of kimi_k2_5, kimi_k2"),
         ("scale=moon", "not a number I know"),
-        ("samples_to=5", None),
+        ("verify_ms_to=5", "verify_ms_to=5: a verify step costs at least a plain forward, 12.2 ms"),
+        ("width=2", None),
+        ("samples_to=5", None),  # without `samples` there is nothing to compare with
     ],
 )
 def test_the_command_line_answers_in_one_line(argument, message, capsys):
-    code = main([*BASE, argument])
+    code = main([*BASE, "verify_ms=30", argument])
     out, err = capsys.readouterr()
 
-    if message is None:  # without `samples` there is nothing to compare with: twice is assumed
+    if message is None:
         assert code == 0
         assert "twice the samples" in out
     else:
@@ -96,3 +98,16 @@ def test_a_wider_step_than_the_rates_reach_is_refused():
     numbers = parse([*BASE, "verify_ms=30", "width=3", "width_to=6", "accept_rate=0.6/0.4"])
     with pytest.raises(ValueError, match="width_to=6: accept_rate has 2 positions"):
         from_numbers(numbers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["accept_length=3", "width=2"], "accept_length=3.00: a step of width=2 commits at most"),
+        (["accept_length=2", "width=4", "accept_length_to=5"], "accept_length_to=5: at most the"),
+        (["accept_length=2", "samples=9", "samples_to=9"], "samples_to=9: must be more than"),
+    ],
+)
+def test_more_tokens_than_rows_and_fewer_samples_than_now_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        from_numbers(parse(["baseline_tok_s=82", "tok_s=60", *arguments]))

@@ -1,0 +1,135 @@
+"""The speed of a cell that was not run, from parts that were measured.
+
+A verify step's time does not depend on who drafted, so the parts are measured apart: the verify
+time of each backend by rows and class (a surface), the draft time by drafter, the host time by
+backend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from pipeline.roi.acceptance import reach
+from pipeline.roi.projection.cells import Cost, Place, point
+from pipeline.roi.projection.hold_out import Hidden
+from pipeline.roi.projection.surface import FEWEST, Estimate, Surface, fit
+from pipeline.roi.ranges import Basis, Range
+
+PAIRS = ((0, 1),)  # a class has its own cost at each width
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The speed of a cell that was not run.
+
+    Attributes:
+        place: The cell.
+        accept_length: From the same drafter elsewhere: same width, or cut or carried on to it.
+        step_ms: Verify from the surface, draft and host from where they were measured.
+        tok_s: Their ratio; the interval carries both.
+    """
+
+    place: Place
+    accept_length: Range
+    step_ms: Estimate
+    tok_s: Estimate
+
+
+def surfaces(found: Sequence[Cost]) -> dict[str, Surface]:
+    """Fit a surface of verify time to the cells of each backend that has enough of them."""
+    fitted = {}
+    for verify in dict.fromkeys(c.place.verify for c in found):
+        own = [c for c in found if c.place.verify == verify]
+        if len(own) >= FEWEST:
+            points = [point(c.place, c.drafted, c.captured) for c in own]
+            fitted[verify] = fit(points, [c.figures.verify_ms for c in own], PAIRS)
+    return fitted
+
+
+def project(
+    found: Sequence[Cost], fitted: Mapping[str, Surface], place: Place
+) -> Projection | None:
+    """Predict one cell; None if its drafter was not measured on that class, or its backend.
+
+    `tok/s = accept length / step time`, for one request.
+    """
+    same = [
+        c
+        for c in found
+        if (c.place.drafter, c.place.category) == (place.drafter, place.category)
+        and c.place != place
+    ]
+    if not same or place.verify not in fitted:
+        return None
+    nearest = min(same, key=lambda c: abs(c.place.width - place.width))
+    length = _accept_length(nearest, place.width)
+    step = _step_ms(found, fitted[place.verify], place, nearest)
+    away = math.hypot(math.log(step.high / step.low) / 2, math.log(length.high / length.low) / 2)
+    speed, bounds = 1000 * length.middle / step.value, math.exp(away)
+    return Projection(place, length, step, Estimate(speed, speed / bounds, speed * bounds))
+
+
+def _step_ms(found: Sequence[Cost], fitted: Surface, place: Place, nearest: Cost) -> Estimate:
+    """Return verify, draft and host time together."""
+    captured = any(c.captured for c in found if c.place.verify == place.verify)
+    drafted = min(nearest.drafted, place.width - 1.0)
+    verify = fitted.at(point(place, drafted, captured))
+    drafts = (c.figures.draft_ms for c in found if c.place.drafter == place.drafter)
+    hosts = (
+        c.figures.host_ms
+        for c in found
+        if c.place.verify == place.verify and c.is_baseline == (place.width == 1)
+    )
+    draft, host = _spread(drafts, verify.value), _spread(hosts, verify.value)
+    return Estimate(*map(sum, zip(verify, draft, host, strict=True)))
+
+
+def _spread(times: Iterable[float], step: float) -> Estimate:
+    """Return the mean of a small part with its least and most; host time may be a hair under 0."""
+    values = [max(time, -0.02 * step) for time in times] or [0.0]
+    return Estimate(fmean(values), min(values), max(values))
+
+
+def _accept_length(nearest: Cost, width: int) -> Range:
+    """Return the accept length of a drafter at a width, from the nearest width it ran at."""
+    if nearest.place.width != width:
+        return reach(nearest.figures.histogram, width)
+    value, low, high = nearest.figures.accept_length
+    if math.isnan(low):
+        low = high = value
+    return Range(low, high, Basis.MEASURED, f"{nearest.place.drafter} × {nearest.place.verify}")
+
+
+def missing(found: Sequence[Cost]) -> Iterator[Place]:
+    """Yield what the grid of measured drafters and backends lacks, by class."""
+    have = {c.place for c in found}
+    arms = dict.fromkeys((c.place.drafter, c.place.width) for c in found)
+    backends = dict.fromkeys((c.place.verify, c.place.load) for c in found)
+    categories = dict.fromkeys((c.place.category, c.place.load) for c in found)
+    for drafter, width in arms:
+        for verify, load in backends:
+            for category, of_load in categories:
+                place = Place(drafter, verify, width, category, load)
+                if load == of_load and place not in have:
+                    yield place
+
+
+def self_check(found: Sequence[Cost]) -> list[Hidden]:
+    """Hide each cell with a drafter on all of its classes, and predict its speed from the rest.
+
+    The error is that of tok/s. A cell whose drafter or backend ran nowhere else cannot be
+    predicted and is left out.
+    """
+    hidden = []
+    for cell in dict.fromkeys(c.place.cell for c in found if not c.is_baseline):
+        kept = [c for c in found if c.place.cell != cell]
+        fitted = surfaces(kept)
+        for number, cost in enumerate(found):
+            if cost.place.cell == cell:
+                projection = project(kept, fitted, cost.place)
+                if projection:
+                    hidden.append(Hidden(number, cost.figures.tok_s.value, projection.tok_s))
+    return hidden
