@@ -99,7 +99,7 @@ class LlamaCpp:
         return self._last
 
     def replay(self, tokens: Sequence[int]) -> Answer:
-        """Run the last answer's forwards again, without head and sampling: a floor for llama.cpp."""
+        """Run the last answer's forwards again, without head and sampling: its floor."""
         return self._ask(tokens, {"replay": list(self._last.tokens)})
 
     def _ask(self, tokens: Sequence[int], how: dict[str, Any]) -> Answer:

@@ -17,7 +17,7 @@ from pipeline.cache import cache_root
 from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
 from pipeline.plan import Planned
-from pipeline.prompts import prompts_digest
+from pipeline.prompts import check_lengths, prompts_digest
 from pipeline.provenance import masked
 from pipeline.target import Target
 from pipeline.workload import Workload
@@ -100,6 +100,8 @@ class _Builder:
         """Build one cell and ask its engine whether it can run."""
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
+        room = parts["target"].context_length(self.cache)
+        check_lengths(prompts, room, parts["sampling"].max_new_tokens)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
         try:
             cell.engine.check(cell)

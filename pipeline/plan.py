@@ -45,6 +45,16 @@ class Planned:
         return bool(getattr(self.cell.engine, "resident", True))
 
     @property
+    def prompts_per_turn(self) -> int:
+        """Prompts that the cell answers before another one has its turn."""
+        return 1 if self.resident else len(self.prompts)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of one repetition."""
+        return len(self.prompts) // self.prompts_per_turn
+
+    @property
     def record(self) -> CellRecord:
         """The cell's record before anything was measured."""
         cell = self.cell

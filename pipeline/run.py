@@ -30,7 +30,10 @@ class WarmUp(NamedTuple):
 
 
 class Repetition(NamedTuple):
-    """Responses in the order of the prompts, the seconds they took, and the proof so far."""
+    """Responses in the order of the prompts, the seconds they took, and the proof so far.
+
+    A turn gives a part of one, the turns of a round make it whole.
+    """
 
     responses: tuple[Response, ...]
     seconds: float
@@ -75,11 +78,12 @@ class CellRun:
             self._started.warm_up(self._prompts)
             return WarmUp(self._started.settings(), time.perf_counter() - begun)
 
-    def repeat(self, number: int) -> Repetition:
-        """Answer every prompt once."""
+    def answer(self, number: int, first: int, count: int) -> Repetition:
+        """Answer `count` prompts from place `first` on, in repetition `number`."""
         begun = time.perf_counter()
         with _logged(f"repetition {number}"):
-            responses = tuple(self._started.generate(prompt, number) for prompt in self._prompts)
+            prompts = self._prompts[first : first + count]
+            responses = tuple(self._started.generate(prompt, number) for prompt in prompts)
             seconds = time.perf_counter() - begun
             return Repetition(responses, seconds, self._started.proof())
 

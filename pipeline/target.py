@@ -22,7 +22,7 @@ from pipeline.source import (
     is_hub_id,
     packaged_file,
 )
-from pipeline.tokenizer import Tokenizer
+from pipeline.tokenizer import Tokenizer, read_json
 from verify.base import TargetShape
 
 if TYPE_CHECKING:
@@ -81,6 +81,21 @@ class Target:
             ValueError: The source is not there, damaged, or the cache cannot take it.
         """
         return self._folder(cache, WEIGHTS)
+
+    def context_length(self, cache: Path) -> int:
+        """Return how many tokens the target was made to attend to.
+
+        Raises:
+            ValueError: As `folder`, or the configuration does not say.
+        """
+        if self.shape is not None:
+            return self.shape.max_positions
+        path = self._folder(cache, TOKENIZER) / "config.json"
+        config = read_json(path)
+        text = config.get("text_config") or config  # of a model that also sees
+        if "max_position_embeddings" not in text:
+            raise ValueError(f"{path} has no max_position_embeddings")
+        return int(text["max_position_embeddings"])
 
     def checkpoint(self, cache: Path) -> Checkpoint | RandomCheckpoint:
         """Return the checked checkpoint for the torch engine; weights load when asked for.

@@ -1,5 +1,7 @@
 """Repetitions in turns: cells that are compared are measured side by side, one at a time.
 
+A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
+hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
 Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.run.CellRun`.
 """
 
@@ -96,21 +98,38 @@ class Turns:
         number = 0
         while active := _unended(lanes):
             random.Random(f"{self.seed}:{number}").shuffle(active)
-            for lane in active:
-                with self._failing(lane):
-                    self._take_turn(lane)
+            self._round(active)
             number += 1
 
-    def _take_turn(self, lane: Lane) -> None:
-        """Measure one repetition of one cell, and end the cell if that was enough."""
-        number = len(lane.record.repetitions)
+    def _round(self, lanes: Sequence[Lane]) -> None:
+        """Measure one repetition of every cell, turn by turn."""
+        turns: dict[str, list[Repetition]] = {lane.record.cell_id: [] for lane in lanes}
+        most = max(lane.plan.num_turns for lane in lanes)
+        for turn in range(most):
+            for lane in _unended(lanes):
+                if turn < lane.plan.num_turns:
+                    with self._failing(lane):
+                        turns[lane.record.cell_id].append(self._take_turn(lane, turn))
+        for lane in _unended(lanes):
+            with self._failing(lane):
+                self._complete(lane, turns[lane.record.cell_id])
+
+    def _take_turn(self, lane: Lane, turn: int) -> Repetition:
+        """Let one cell answer the prompts of a turn."""
+        number, count = len(lane.record.repetitions), lane.plan.prompts_per_turn
         self.progress.repeating(lane.record)
-        result, waited = lane.call("repeat", self.repetition_timeout_s, number)
-        repetition: Repetition = result
-        lane.spend("measure", repetition.seconds)
-        lane.spend("orchestrate", waited - repetition.seconds)
-        lane.keep(repetition)
-        self.progress.repeated(lane.record, repetition.seconds)
+        result, waited = lane.call("answer", self.repetition_timeout_s, number, turn * count, count)
+        answered: Repetition = result
+        lane.spend("measure", answered.seconds)
+        lane.spend("orchestrate", waited - answered.seconds)
+        return answered
+
+    def _complete(self, lane: Lane, turns: Sequence[Repetition]) -> None:
+        """Keep a whole repetition of one cell, and end the cell if that was enough."""
+        responses = tuple(response for turn in turns for response in turn.responses)
+        seconds = sum(turn.seconds for turn in turns)
+        lane.keep(Repetition(responses, seconds, turns[-1].proof))
+        self.progress.repeated(lane.record, seconds)
         if rule := self.measuring.stop(lane.record):
             lane.record = replace(lane.record, stop_rule=rule)
             self._finish(lane)

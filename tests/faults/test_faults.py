@@ -27,15 +27,15 @@ def test_cells_that_break_in_five_ways_fail_alone(bench):
     assert {label: str(record.status) for label, record in records.items()} == {
         "good": "ok", "r": "failed", "x": "failed", "k": "failed", "h": "failed", "s": "failed",
     }  # fmt: skip
-    assert reasons["r"] == "repeat raised RuntimeError: the kernel is missing"
+    assert reasons["r"] == "answer raised RuntimeError: the kernel is missing"
     assert reasons["s"] == "start raised RuntimeError: no weights at all"
-    assert reasons["h"] == "repeat did not finish within 4 s"
-    assert "died in repeat" in reasons["x"]
-    assert "died in repeat" in reasons["k"]
+    assert reasons["h"] == "answer did not finish within 4 s"
+    assert "died in answer" in reasons["x"]
+    assert "died in answer" in reasons["k"]
     assert "the kernel is missing" in records["r"].log_tail
     assert not records["good"].reason
     assert records["good"].settings["wait_policy"] == "passive"
-    assert output.count("failed: repeat raised RuntimeError: the kernel is missing") == 2
+    assert output.count("failed: answer raised RuntimeError: the kernel is missing") == 2
     assert bench.left() == []
 
 

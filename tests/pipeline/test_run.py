@@ -23,7 +23,7 @@ def test_phases_give_settings_responses_in_order_and_a_proof_that_counts(monkeyp
     run = start(TinyEngine("a"), {"OMP_WAIT_POLICY": "passive"})
     try:
         assert run.warm_up().settings["wait_policy"] == "passive"
-        first, second = run.repeat(0), run.repeat(1)
+        first, second = run.answer(0, 0, 3), run.answer(1, 0, 3)
     finally:
         run.stop()
         monkeypatch.delenv("OMP_WAIT_POLICY")
@@ -36,14 +36,12 @@ def test_stopping_twice_does_no_harm():
     run.stop()
     run.stop()
     with pytest.raises(RuntimeError, match="was not started"):
-        run.repeat(0)
+        run.answer(0, 0, 1)
 
 
 def test_nothing_heavy_is_imported_before_the_environment_is_set():
     code = "import sys, pipeline.run; print(sorted({'torch', 'numpy', 'ray'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 

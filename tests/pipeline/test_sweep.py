@@ -52,10 +52,15 @@ def test_cells_take_turns_in_shuffled_rounds_and_nothing_starts_between(tmp_path
     assert [r.status for r in folder.records()] == [Status.OK] * 4
     ids = [p.cell.cell_id for p in planned]
     assert [name for _, name in log[:8]] == ["start"] * 4 + ["warm_up"] * 4
-    turns = [cell for cell, name in log if name == "repeat"]
-    rounds = [turns[i : i + 4] for i in (0, 4, 8)]
-    assert all(sorted(each) == sorted(ids) for each in rounds)
-    assert len(set(map(tuple, rounds))) > 1
+    turns = [cell for cell, name in log if name == "answer"]
+    by_prompt = [turns[i : i + 4] for i in range(0, len(turns), 4)]  # 3 rounds of 3 prompts
+    assert len(by_prompt) == 9
+    assert all(sorted(each) == sorted(ids) for each in by_prompt), (
+        "every cell, then the next prompt"
+    )
+    assert len({tuple(each) for each in by_prompt}) > 1, "rounds differ in order"
+    prompts = [[r.prompt_id for r in rep] for rec in folder.records() for rep in rec.repetitions]
+    assert prompts == [["p0", "p1", "p2"]] * 12
 
 
 @pytest.mark.parametrize(
@@ -95,7 +100,7 @@ def test_a_failed_cell_gives_status_1_and_resume_runs_it_again_alone(tmp_path, c
     assert status == 1
     good, bad = folder.records()
     assert (good.status, bad.status) == (Status.OK, Status.FAILED)
-    assert bad.reason == "repeat raised the kernel is missing"
+    assert bad.reason == "answer raised the kernel is missing"
     assert len(bad.repetitions) == 1
     assert capsys.readouterr().out.count("the kernel is missing") >= 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.base import NeedsFiles, Proposes
@@ -11,6 +12,8 @@ from verify.base import BuildsStep
 if TYPE_CHECKING:
     from pipeline.cell import Cell
     from pipeline.engine.torch.session import TorchSession
+
+NVIDIA = Path("/dev/nvidiactl")  # there when the driver is: asking torch would take seconds
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class TorchEngine:
             raise ValueError(
                 f"parallelism.tp={cell.parallelism.tp}: engine=torch runs on one rank; set it to 1"
             )
+
+    def num_gpus(self, cell: Cell) -> int:
+        """Return how many GPUs the cell runs on; Ray hides them from a worker that asks for none."""
+        wanted = self.device == "cuda" or (self.device == "auto" and NVIDIA.exists())
+        return cell.parallelism.tp if wanted else 0
 
     def start(self, cell: Cell) -> TorchSession:
         """Load target, drafter and verify step."""

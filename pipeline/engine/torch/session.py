@@ -52,9 +52,10 @@ class TorchSession:
 
     def warm_up(self, prompts: list[Prompt]) -> None:
         """Allocate the cache, build the step, and answer the shortest prompt once, uncounted."""
-        self._build(max(len(prompt.tokens) for prompt in prompts))
         shortest = min(prompts, key=lambda prompt: len(prompt.tokens))
-        self._decoder.respond(shortest, repetition=-1)
+        with torch.inference_mode():
+            self._build(max(len(prompt.tokens) for prompt in prompts))
+            self._decoder.respond(shortest, repetition=-1)
         self._step.reset_counts()
 
     def generate(self, prompt: Prompt, repetition: int) -> Response:
