@@ -1,0 +1,1 @@
+"""How does the accept length grow with the number of training samples?"""

@@ -1,0 +1,49 @@
+"""What is a published head of another target worth: as it is, and trained further in three ways?
+
+`python -m experiments.k2_transfer FOLDER` makes the data, trains the stand-in for the published
+head on stories alone, trains it further on the target's own answers with its map overwritten, kept
+and remapped, and writes the table. Started again it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from experiments.trainings import data, head, heading, row, run
+
+CLASSES = ("chat", "code", "math", "copy")
+STORIES, ANSWERS, KEPT_BACK = 20_000, 37_000, 256
+SHAPE = "new.draft_vocab_size=4096"
+
+
+def main(folder: Path, overrides: list[str]) -> None:
+    """Run all arms and write `k2_transfer.txt`.
+
+    Args:
+        folder: Where data and heads go.
+        overrides: More settings of every training, such as `course.batch=64`.
+    """
+    stories = data(folder / "data_stories", STORIES + KEPT_BACK, ["prompts=stories"])
+    answers = data(folder / "data_answers", ANSWERS + KEPT_BACK)
+    common = [SHAPE, f"kept_back={KEPT_BACK}", *overrides]
+    standin = folder / "stand_in"
+    cards = {
+        "as published (stand-in)": head(standin, [f"data={stories}", *common]),
+        "from nothing": head(folder / "scratch", [f"data={answers}", *common]),
+    }
+    start = [f"data={answers}", f"start={standin / 'head'}", *common]
+    for arm in ("overwrite", "keep", "remap"):
+        cards[f"fine-tuned, map={arm}"] = head(folder / arm, [*start, f"map={arm}"])
+    maps = [str(standin / "head"), str(folder / "remap" / "head")]
+    lines = [heading("head", CLASSES)]
+    lines += [row(name, card, CLASSES) for name, card in cards.items()]
+    text = "\n".join(lines) + "\n\n" + run("drafters.vocab", ["audit", *maps])
+    (folder / "k2_transfer.txt").write_text(text)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit("usage: python -m experiments.k2_transfer FOLDER [train overrides]")
+    main(Path(sys.argv[1]), sys.argv[2:])
