@@ -69,7 +69,7 @@ class TorchEngine:
             )
 
     def num_gpus(self, cell: Cell) -> int:
-        """Return how many GPUs the cell runs on; Ray hides them from a worker that asks for none."""
+        """Return how many GPUs the cell runs on; Ray hides the ones that nobody asked for."""
         wanted = self.device == "cuda" or (self.device == "auto" and NVIDIA.exists())
         return cell.parallelism.tp if wanted else 0
 
