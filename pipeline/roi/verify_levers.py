@@ -1,4 +1,4 @@
-"""Levers on the target forward of a verify step: a capture, cheaper all-reduces, and their bound."""
+"""Levers on the target forward of a verify step: a capture, cheaper all-reduces, their bound."""
 
 from __future__ import annotations
 

@@ -129,18 +129,19 @@ def _point(axes: Axes, figures: Figures, marker: str, fill: str) -> None:
 def _key(figure: Figure, arms: list[str], backends: list[str]) -> None:
     """Write what shapes and fills mean, and the axes' names."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    shapes = [(MARKERS[i % len(MARKERS)], "white", arm) for i, arm in enumerate(arms)]
-    shapes += [("s", _fill(backends, name), name) for name in backends]
-    handles = [
-        Line2D([], [], ls="", marker=marker, mfc=fill, mec=INK, label=name)
-        for marker, fill, name in shapes
-    ]
     plain = Line2D([], [], ls="", marker="x", color=INK, mew=2.5, label="plain decoding")
+    shapes = [
+        Line2D([], [], ls="", marker=MARKERS[i % len(MARKERS)], mfc="white", mec=INK, label=arm)
+        for i, arm in enumerate(arms)
+    ]
+    fills = [Patch(fc=_fill(backends, name), ec=INK, label=name) for name in backends]
+    handles = [plain, *shapes, *fills]
     figure.legend(
-        handles=[plain, *handles],
+        handles=handles,
         loc="outside upper left",
-        ncols=min(len(handles) + 1, 5),
+        ncols=min(len(handles), 6),
         frameon=False,
         fontsize=SMALL,
     )
