@@ -88,6 +88,11 @@ class Proof:
         allreduces_per_step: All-reduces in one target forward, fused ones included.
         fused_allreduces_per_step: Of these, the ones fused with residual add and RMSNorm.
         accept_source: Where accept counts come from.
+        step: What the counted steps are: `verify`, or `decode` where a server decodes plainly
+            outside its verify steps.
+        fusable_allreduces_per_step: All-reduces that the engine can fuse for this architecture;
+            None is all of them.
+        problem: What the engine itself found wrong with its run; a cell with a problem is void.
     """
 
     capture: str
@@ -99,6 +104,9 @@ class Proof:
     allreduces_per_step: float = 0.0
     fused_allreduces_per_step: float = 0.0
     accept_source: str = "engine loop"
+    step: str = "verify"
+    fusable_allreduces_per_step: float | None = None
+    problem: str = ""
 
     @property
     def graph_share(self) -> float:
@@ -245,4 +253,28 @@ class BuildsStep(Protocol):
         Raises:
             ValueError: This model, width or machine cannot run the backend.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class ServerMode:
+    """How a server is to run its forwards.
+
+    Attributes:
+        captures_decode: Plain decode and the drafter's forwards are replayed from graphs.
+        captures_verify: Verify steps are too; implies `captures_decode`.
+        allreduce: `auto` (the server's own choice without fusion), `nccl`, `custom` or `fused`.
+    """
+
+    captures_decode: bool
+    captures_verify: bool
+    allreduce: str = "auto"
+
+
+@runtime_checkable
+class ServesVerify(Protocol):
+    """Ability: a server can run this backend."""
+
+    def server_mode(self) -> ServerMode:
+        """Say what the server must do; the engine turns it into arguments."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verify.base import Proof, StepInput, StepOutput, TargetModel
+from verify.base import Proof, ServerMode, StepInput, StepOutput, TargetModel
 
 if TYPE_CHECKING:
     from verify.base import VerifyStep
@@ -13,16 +13,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extend:
-    """Settings of the eager backend."""
+    """Settings of the eager backend.
+
+    Attributes:
+        scope: What a server runs eagerly: `verify` steps alone, while plain decode and drafter stay
+            captured, or `all`. The torch engine runs everything eagerly.
+    """
 
     name: str = "extend"
+    scope: str = "verify"
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        if self.scope not in ("verify", "all"):
+            raise ValueError(f"verify.scope={self.scope}: must be verify or all")
+
+    def server_mode(self) -> ServerMode:
+        """Keep verify steps out of the server's graphs, or everything."""
+        return ServerMode(captures_decode=self.scope == "verify", captures_verify=False)
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Return the eager step; it takes any width."""
         return EagerStep(model)
 
     def contradiction(self, proof: Proof) -> str | None:
-        """Say so if any step was replayed from a capture."""
+        """Say so if any step was replayed from a capture.
+
+        A server's plain decode is outside `scope=verify`: there it has no verify step to be eager.
+        """
+        if self.scope == "verify" and proof.step == "decode":
+            return None
         if proof.num_captured_steps:
             return (
                 f"{proof.num_captured_steps} of {proof.num_verify_steps} verify steps were replayed"

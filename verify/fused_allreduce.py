@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verify.base import Proof, TargetModel
+from verify.base import Proof, ServerMode, TargetModel
 from verify.graph_captured import GraphCaptured
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class FusedAllreduce:
 
     name: str = "fused_allreduce"
 
+    def server_mode(self) -> ServerMode:
+        """Have everything captured, with fusion."""
+        return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")
+
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Capture the step at `width` rows with the fused kernel at the end of every block."""
         if model.join.allreduce == "none":
@@ -40,11 +44,17 @@ class FusedAllreduce:
         return self._on_gpus(model, width)
 
     def contradiction(self, proof: Proof) -> str | None:
-        """Say so if steps ran outside the capture or all-reduces outside the fused kernel."""
-        if not proof.fused_allreduces_per_step == proof.allreduces_per_step > 0:
+        """Say so if steps ran outside the capture or all-reduces outside the fused kernel.
+
+        A server fuses those that the architecture's layers offer; it must have fused all of these.
+        """
+        offered = proof.fusable_allreduces_per_step
+        wanted = proof.allreduces_per_step if offered is None else offered
+        if not proof.fused_allreduces_per_step >= wanted > 0:
             return (
                 f"{proof.fused_allreduces_per_step:g} of {proof.allreduces_per_step:g} all-reduces"
-                f" a step were fused ({proof.allreduce}); a fused_allreduce cell needs all"
+                f" a step were fused ({proof.allreduce}); a fused_allreduce cell needs"
+                f" {'all' if offered is None else f'{max(offered, 1):g}'}"
             )
         return GraphCaptured().contradiction(proof)
 
