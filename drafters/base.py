@@ -66,7 +66,8 @@ class Context(NamedTuple):
     Attributes:
         tokens: Prompt and output so far; the last is the root of the coming step.
         features: [N, C * H] float32 or None: the target's hidden states at the capture layers of
-            the N tokens that it has read since the last proposal (the first time: the prompt).
+            the N tokens that it has read since the last proposal (the first time: the last token
+            of the prompt).
             The root has not been read yet, so row i belongs to `tokens[len(tokens) - 1 - N + i]`.
             None for drafters without capture layers.
         temperature: The target's; 0 is greedy. Drafting from it is a drafter's own choice.
@@ -108,8 +109,12 @@ class TargetInfo:
 class Proposer(Protocol):
     """A drafter at work in an engine; holds weights and per-request state."""
 
-    def reset(self, prompt: Sequence[int]) -> None:
-        """Begin a new request. Nothing learnt from an earlier one may remain."""
+    def begin(self, context: Context) -> None:
+        """Forget all earlier requests and read the prompt; the time counts as prefill.
+
+        Args:
+            context: As for the first proposal, but with the features of the whole prompt.
+        """
         ...
 
     def propose(self, context: Context) -> Draft:

@@ -92,14 +92,15 @@ class NgramProposer:
     index: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
     indexed: int = 0
 
-    def reset(self, prompt: Sequence[int]) -> None:
-        """Forget the last request; the prompt is indexed at the first proposal."""
-        self.index.clear()
-        self.indexed = 0
+    def begin(self, context: Context) -> None:
+        """Forget the last request and index the prompt."""
+        self.close()
+        self._learn(context.tokens)
 
     def close(self) -> None:
         """Forget all."""
-        self.reset(())
+        self.index.clear()
+        self.indexed = 0
 
     def propose(self, context: Context) -> Draft:
         """Return the best tree of continuations of the longest matching suffixes."""

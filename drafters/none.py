@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drafters.base import Context, Draft, TargetInfo
@@ -27,8 +26,8 @@ class NoDrafter:
         """Return the drafter itself: it has neither weights nor state."""
         return self
 
-    def reset(self, prompt: Sequence[int]) -> None:
-        """Forget nothing: nothing is learnt."""
+    def begin(self, context: Context) -> None:
+        """Read nothing."""
 
     def propose(self, context: Context) -> Draft:
         """Return the empty draft."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -41,9 +40,13 @@ class Eagle3Proposer:
         self._ids, self._vocab = vocab.ids.tolist(), vocab
         self._read = 0
 
-    def reset(self, prompt: Sequence[int]) -> None:
-        """Forget the last request's rows."""
-        self._read = 0
+    def begin(self, context: Context) -> None:
+        """Forget the last request's rows and read the prompt's, but for the last: it drafts."""
+        features = context.features
+        assert features is not None, "the engine captures the layers that the drafter asked for"
+        self._read = len(features) - 1
+        if self._read:
+            self._runner.extend(list(context.tokens[1:-1]), features[:-1], 0)
 
     def close(self) -> None:
         """Hold nothing beyond memory."""

@@ -10,7 +10,7 @@ TARGET = None  # never looked at: only tokens count
 
 def propose(tokens, **settings) -> Draft:
     proposer = Ngram(**settings).start(TARGET)
-    proposer.reset(tokens)
+    proposer.begin(Context(tokens, None))
     return proposer.propose(Context(tokens, None))
 
 
@@ -53,19 +53,19 @@ def test_a_draft_is_never_longer_than_asked_for(breadth):
 def test_growing_the_index_step_by_step_proposes_what_a_fresh_one_does():
     tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 1, 4, 1, 5, 9] * 2
     grown = Ngram(breadth=2).start(TARGET)
-    grown.reset(tokens[:3])
+    grown.begin(Context(tokens[:3], None))
     for length in range(3, len(tokens) + 1):
         fresh = Ngram(breadth=2).start(TARGET)
-        fresh.reset(tokens[:length])
         context = Context(tokens[:length], None)
+        fresh.begin(context)
         assert grown.propose(context) == fresh.propose(context)
 
 
 def test_a_new_request_knows_nothing_of_the_last_one():
     proposer = Ngram().start(TARGET)
-    proposer.reset([1, 2, 3, 1, 2])
+    proposer.begin(Context([1, 2, 3, 1, 2], None))
     proposer.propose(Context([1, 2, 3, 1, 2], None))
-    proposer.reset([1, 2])
+    proposer.begin(Context([1, 2], None))
     assert proposer.propose(Context([1, 2], None)) == Draft((), ())
 
 

@@ -61,13 +61,13 @@ class Decoder:
     def respond(self, prompt: Prompt, repetition: int) -> Response:
         """Answer one prompt and return its counts and times."""
         self._cache.length = 0
-        self._proposer.reset(prompt.tokens)
         sampler = torch.Generator().manual_seed(_seed(self._sampling.seed, prompt.id, repetition))
         others = OtherProcesses()
         began = time.perf_counter()
         out = self._prefill(prompt.tokens)
         self._cache.length = len(prompt.tokens)
         first = self._accept(Draft((), ()), out, sampler).bonus
+        self._proposer.begin(Context((*prompt.tokens, first), out.features))
         prefilled = time.perf_counter()
         tokens, margins, trace = self._decode(prompt, first, out, sampler)
         ended = time.perf_counter()
@@ -96,7 +96,8 @@ class Decoder:
         context = [*prompt.tokens, first]
         margins, trace = [float(out.margin[-1])], _Trace()
         heat = self._sampling.temperature
-        most, features = len(prompt.tokens) + self._sampling.max_new_tokens, out.features
+        most = len(prompt.tokens) + self._sampling.max_new_tokens
+        features = None if out.features is None else out.features[-1:]
         while len(context) < most and context[-1] not in self._stop_tokens:
             began = time.perf_counter()
             draft = self._proposer.propose(Context(context, features, heat, sampler))

@@ -75,9 +75,10 @@ def reference(tokens, features, drafts=()):
 
 
 def proposer(runner, **settings) -> Eagle3Proposer:
+    """A proposer whose request has begun with the first token as its prompt."""
     drafter = Eagle3("e", "t", {"t": "x"}, **settings)
     made = Eagle3Proposer(drafter, runner, HEAD.vocab)
-    made.reset(())
+    made.begin(context(2, 1))
     return made
 
 
@@ -116,8 +117,8 @@ def test_a_long_prompt_is_read_in_chunks(runner):
 def test_a_new_request_starts_from_nothing(runner):
     drafting = proposer(runner)
     drafting.propose(context(30, 29))
-    drafting.reset(())
-    assert drafting.propose(context(20, 19)).tokens == best_chain(20, 3)
+    drafting.begin(context(20, 19))
+    assert drafting.propose(context(20, 1)).tokens == best_chain(20, 3)
 
 
 def test_extend_and_step_score_rows_as_the_reference_does(runner):

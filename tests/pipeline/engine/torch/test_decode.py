@@ -156,13 +156,16 @@ def test_features_are_the_states_of_every_token_read_since_the_last_proposal():
     seen: list[tuple[int, int]] = []
 
     class Spy(Everything):
+        def begin(self, context):
+            assert len(context.features) == len(PROMPT.tokens) == len(context.tokens) - 1
+
         def propose(self, context):
             seen.append((len(context.tokens), len(context.features)))
             return super().propose(context)
 
     decoder(Spy(plain_tokens()), model(capture_layers=(0, 1))).respond(PROMPT, 0)
     lengths, counts = zip(*seen, strict=True)
-    assert counts[0] == len(PROMPT.tokens)
+    assert counts[0] == 1, "the prompt's last; the others were read when the request began"
     assert all(b - a == n for a, b, n in zip(lengths, lengths[1:], counts[1:], strict=False))
 
 
