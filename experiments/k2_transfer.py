@@ -26,19 +26,21 @@ def main(folder: Path, overrides: list[str]) -> None:
     """
     stories = data(folder / "data_stories", STORIES + KEPT_BACK, ["prompts=stories"])
     answers = data(folder / "data_answers", ANSWERS + KEPT_BACK)
+    learn = [f"data={answers}", f"samples={ANSWERS}"]
     common = [SHAPE, f"kept_back={KEPT_BACK}", *overrides]
     standin = folder / "stand_in"
     cards = {
-        "as published (stand-in)": head(standin, [f"data={stories}", *common]),
-        "from nothing": head(folder / "scratch", [f"data={answers}", *common]),
+        "as published (stand-in)": head(standin, [f"data={stories}", f"samples={STORIES}", *common]),
+        "from nothing": head(folder / "scratch", [*learn, *common]),
     }
-    start = [f"data={answers}", f"start={standin / 'head'}", *common]
+    start = [*learn, f"start={standin / 'head'}", *common]
     for arm in ("overwrite", "keep", "remap"):
         cards[f"fine-tuned, map={arm}"] = head(folder / arm, [*start, f"map={arm}"])
     maps = [str(standin / "head"), str(folder / "remap" / "head")]
     lines = [heading("head", CLASSES)]
     lines += [row(name, card, CLASSES) for name, card in cards.items()]
-    text = "\n".join(lines) + "\n\n" + run("drafters.vocab", ["audit", *maps])
+    audit = run("drafters.vocab", ["audit", *maps, "--data", str(answers)])
+    text = "\n".join(lines) + "\n\n" + audit
     (folder / "k2_transfer.txt").write_text(text)
     sys.stdout.write(text)
 

@@ -86,7 +86,7 @@ class SelfPrompted:
     openers: tuple[str, ...] = ("",)
     temperature: float = 1.0
     max_tokens: int = 160
-    batch: int = 1024
+    batch: int = 2048
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -28,11 +28,11 @@ from drafters.eagle3.course import Course, examine, train
 from drafters.eagle3.features import placement, run_config
 from drafters.eagle3.lessons import Teacher, batches
 from drafters.eagle3.shape import capture_layers
+from drafters.eagle3.shipped import CARD
 from drafters.eagle3.target import Checkpoint, Target
 from drafters.eagle3.ttt import Learner, channel_scale
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
-CARD = "training.json"
 METRICS = "metrics.jsonl"
 _SCALE_SAMPLES = 64  # features of as many samples give the channels' usual sizes
 

@@ -103,7 +103,7 @@ class Learner(nn.Module):
         """Run all steps over a batch."""
         weights = self._weights()
         features = (lesson.features / self.scale).to(lesson.features.dtype)
-        hidden = fuse(weights, features)
+        hidden = fuse(weights, features).float()  # the residual stream stays float32
         keys: list[Tensor] = []
         values: list[Tensor] = []
         losses, right, asked = [], [], []

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 from drafters.eagle3.checkpoint import load_head, save_head
+from drafters.eagle3.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import read_map, read_stored
 from drafters.vocab.remap import remap
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = actions.add_parser("audit", help="compare the maps of two heads")
     asked.add_argument("a", type=Path, help="head folder or map file: what the head learnt with")
     asked.add_argument("b", type=Path, help="head folder or map file: what it is read with")
-    asked.add_argument("--counts", type=Path, help="safetensors file with the target's `counts`")
+    asked.add_argument("--data", type=Path, help="training data: weighs tokens by its answers")
     moved = actions.add_parser("remap", help="move a head's rows to the slots of another map")
     moved.add_argument("head", type=Path, help="head folder")
     moved.add_argument("map", type=Path, help="head folder or map file with the map to move to")
@@ -40,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _audit(given: argparse.Namespace) -> list[str]:
-    counts = load_file(given.counts)["counts"] if given.counts else None
-    return list(report(audit(read_stored(given.a), read_stored(given.b), counts)))
+    a, b = read_stored(given.a), read_stored(given.b)
+    counts = None
+    if given.data:
+        counts = answer_counts(Corpus.open(given.data).samples(), a.vocab_size)
+    return list(report(audit(a, b, counts)))
 
 
 def _remap(given: argparse.Namespace) -> list[str]:

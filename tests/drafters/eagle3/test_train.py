@@ -1,16 +1,19 @@
 """The command that trains a head, on a tiny random target."""
 
+import hashlib
 import json
 
 import pytest
 import torch
 
+from drafters.eagle3 import shipped
 from drafters.eagle3.checkpoint import load_head, save_head
 from drafters.eagle3.corpus import Corpus, Sample
 from drafters.eagle3.features import run_config
 from drafters.eagle3.generate import Writing, write
+from drafters.eagle3.shipped import CARD
 from drafters.eagle3.target import Target
-from drafters.eagle3.train import CARD, METRICS, train_head
+from drafters.eagle3.train import METRICS, train_head
 from drafters.vocab.__main__ import main as vocab_main
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
 from tests.drafters.eagle3.tiny import CPU, SHAPE
@@ -72,6 +75,17 @@ def test_training_leaves_a_published_head_and_says_how_it_came_about(trained):
     assert {"loss_1", "accuracy_4", "tokens_per_s", "learning_rate"} <= set(lines[0])
 
 
+def test_a_trained_head_is_shipped_with_its_card(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "HEADS", tmp_path)
+    folder = shipped.ship(trained, "tiny")
+    assert shipped.names() == ["tiny"]
+    ours, card = load_head(folder), json.loads((folder / CARD).read_text())
+    assert ours.vocab.same_as(load_head(trained / "head").vocab)
+    assert card["made_of"]["data"]["target_digest"] == CHECKPOINT.digest
+    digest = hashlib.sha256((folder / "model.int8.safetensors").read_bytes()).hexdigest()
+    assert card["sha256"] == digest
+
+
 def test_a_warm_start_without_a_choice_is_refused_where_the_maps_disagree(
     data, trained, tmp_path, capsys
 ):
@@ -102,7 +116,7 @@ def test_wrong_input_is_one_line(data, tmp_path, capsys):
         assert "Traceback" not in error
 
 
-def test_the_command_for_maps_audits_and_moves(trained, tmp_path, capsys):
+def test_the_command_for_maps_audits_and_moves(data, trained, tmp_path, capsys):
     head = load_head(trained / "head")
     turned = type(head.vocab)(head.vocab.ids.flip(0), head.shape.vocab_size)
     other = type(head)(head.shape, head.tensors, turned, head.capture_ids)
@@ -112,6 +126,10 @@ def test_the_command_for_maps_audits_and_moves(trained, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "A: 48 slots, stored as offset" in out
     assert "tokens that both hold: 48 of 48 (100.0%)" in out
+    assert vocab_main(["audit", *paths, "--data", str(data)]) == 0
+    weighted = capsys.readouterr().out
+    assert "of the target's output" in weighted
+    assert "(of the vocabulary, unweighted)" not in weighted
     assert vocab_main(["remap", *paths, str(tmp_path / "moved")]) == 0
     assert "48 rows kept, 0 tokens new to the head, 0 dropped" in capsys.readouterr().out
     moved = load_head(tmp_path / "moved")
