@@ -19,6 +19,13 @@ def status_tags(record: CellRecord) -> dict[str, str]:
     return {"status": record.status, "reason": record.reason, "stop_rule": record.stop_rule}
 
 
+def own_metrics(record: CellRecord) -> dict[str, float]:
+    """Return the figures that a cell has by itself, before any other cell has ended."""
+    if not any(response.committed for each in record.repetitions for response in each):
+        return {}
+    return metrics(measure(record, None))
+
+
 def repetition_metrics(record: CellRecord) -> Iterator[tuple[int, str, float]]:
     """Yield repetition, name and value of figures of each repetition by itself."""
     for step, responses in enumerate(record.repetitions):

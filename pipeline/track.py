@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.judge import compare
-from pipeline.logged import repetition_metrics, status_tags, sweep_summary
+from pipeline.logged import own_metrics, repetition_metrics, status_tags, sweep_summary
 from pipeline.measure import metrics
 from pipeline.provenance import masked
 from pipeline.record import CellRecord, Status, load_record
@@ -102,6 +102,8 @@ class Tracker:
             if run.data.tags.get("digest") == digest:
                 return
             self._tags(run, status_tags(record) | {"command": record.command})
+            # The first metric logged is the one that MLflow's compare page opens with: tok/s.
+            self._metrics(run, own_metrics(record))
             self._repetitions(run, record)
             self._artifacts(run, record, sweep.cell(record.cell_id))
             end = "FAILED" if record.status is Status.FAILED else "FINISHED"
