@@ -1,74 +1,10 @@
-/* out = x W^T for few rows of x. Each (row, output) pair owns one chain of fused multiply-adds over
-   the columns, so its bits depend neither on the tile's shape nor on the rows beside it. */
+/* out = x W^T for any number of rows of x: tiles of the fastest shape for each number of rows. */
 #ifndef NATIVE_LINEAR_H
 #define NATIVE_LINEAR_H
 
-#include "formats.h"
+#include "tile.h"
 
-#define MAX_GROUP 8  /* rows of x in one tile */
-#define MAX_SUMS 24  /* sums in one tile, rounded up to 8 */
-#define STRIP 48     /* weight rows that stay in the first-level cache while groups of x pass */
-#define AHEAD 4096   /* bytes: a DRAM access before the weights are needed */
-
-typedef struct {
-    const float *x;
-    int64_t stride; /* floats from one row of x to the next */
-    float *out;     /* output `first` of row 0 */
-    int64_t out_stride;
-} Operands;
-
-/* The processor's own prefetcher is lost in R interleaved rows; in order, it follows. */
-INLINE void prefetch(const uint8_t *from, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
-}
-
-/* Block b of R weight rows times K rows of x. */
-INLINE void block(int format, int R, int K, int64_t b, const uint8_t *const *row, const float *x,
-                  int64_t stride, vf *acc) {
-    vf weights[8][PARTS];
-    const int hold = VL == 16 && K > 1; /* registers to spare: the rows share each load of x */
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) {
-        load_block(format, row[r], b, weights[r]);
-#pragma GCC unroll 4
-        for (int j = 0; j < PARTS && !hold; j++)
-#pragma GCC unroll 8
-            for (int k = 0; k < K; k++)
-                acc[k * R + r] =
-                    fma_(weights[r][j], load(x + k * stride + VL * j), acc[k * R + r]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < PARTS && hold; j++)
-#pragma GCC unroll 8
-        for (int k = 0; k < K; k++) {
-            vf shared = load(x + k * stride + VL * j);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++)
-                acc[k * R + r] = fma_(weights[r][j], shared, acc[k * R + r]);
-        }
-}
-
-/* Outputs o to o + R - 1 of K rows. Past `last` the row `last` is computed again, not stored. */
-INLINE void tile(int format, int R, int K, const Weight *w, int64_t first, int64_t o, int64_t last,
-                 Operands io) {
-    const uint8_t *row[8];
-    vf acc[MAX_SUMS] = {{0}};
-#pragma GCC unroll 8
-    for (int r = 0; r < R; r++) row[r] = w->data + (o + r < last ? o + r : last) * w->row_bytes;
-    for (int64_t b = 0; b < w->cols / BLOCK; b++) {
-        int bytes = R * BLOCK_BYTES(format);
-        prefetch(row[0] + AHEAD + b * bytes, bytes);
-        block(format, R, K, b, row, io.x + b * BLOCK, io.stride, acc);
-    }
-    float sums[MAX_SUMS];
-#pragma GCC unroll 3
-    for (int i = 0; i < R * K; i += 8) sum8(acc + i, sums + i);
-#pragma GCC unroll 8
-    for (int k = 0; k < K; k++)
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++)
-            if (o + r <= last) io.out[k * io.out_stride + o + r - first] = sums[k * R + r];
-}
+#define STRIP 48 /* weight rows that stay in the first-level cache while groups of x pass */
 
 #define TILES(FORMAT, R, K)                                    \
     case K:                                                    \
@@ -78,9 +14,9 @@ INLINE void tile(int format, int R, int K, const Weight *w, int64_t first, int64
 
 /* The fastest R for each K as measured; 32 vector registers hold larger tiles than 16. */
 #if VL == 16
-#define TILE_SHAPES(F)                                      \
-    TILES(F, 4, 1) TILES(F, 4, 2) TILES(F, 4, 3) TILES(F, 4, 4) \
-    TILES(F, 4, 5) TILES(F, 4, 6) TILES(F, 3, 7) TILES(F, 3, 8)
+#define TILE_SHAPES(F)                                          \
+    TILES(F, 4, 1) TILES(F, 4, 2) TILES(F, 3, 3) TILES(F, 3, 4) \
+    TILES(F, 2, 5) TILES(F, 2, 6) TILES(F, 2, 7) TILES(F, 2, 8)
 #else
 #define TILE_SHAPES(F)                                      \
     TILES(F, 4, 1) TILES(F, 2, 2) TILES(F, 2, 3) TILES(F, 2, 4) \
