@@ -121,7 +121,7 @@ class Eagle3:
         }
 
     def _runner(self, head: Head, target: TargetInfo) -> Runner:
-        """Return the head's forward: captured where the verify step is."""
+        """Return the head's forward: captured where the verify step is, if there is a way to."""
         # A tree's rows stand behind the committed ones until the next step.
         capacity = target.capacity + self.breadth * self.depth
         if target.captured and target.compile is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,14 @@ class FromWorkload:
 
     def prompts(self, maker: Maker, part: int, count: int) -> Sequence[tuple[int, ...]]:
         """Return a slice of the data set."""
-        every = self.workload.load(maker.settings, maker.cache)
-        return [tuple(prompt.tokens) for prompt in every[part * count : (part + 1) * count]]
+        every = _loaded(self.workload, maker.settings, maker.cache)
+        return every[part * count : (part + 1) * count]
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(workload: Workload, target: Any, cache: Path) -> list[tuple[int, ...]]:
+    """Load a data set once, though it is asked for part by part."""
+    return [tuple(prompt.tokens) for prompt in workload.load(target, cache)]
 
 
 @dataclass(frozen=True)
