@@ -67,7 +67,7 @@ class Tracker:
             ValueError: It cannot be opened.
         """
         try:
-            with _answering():
+            with answering():
                 client = _client(uri)
                 found = client.get_experiment_by_name(experiment)
                 if found is not None:
@@ -86,7 +86,7 @@ class Tracker:
         Raises:
             TrackerAway: As everything here that sends.
         """
-        with _answering():
+        with answering():
             run = self._find(f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'sweep'")
             if run is None:
                 tags = {"sweep_id": sweep.sweep_id, "kind": "sweep"}
@@ -97,7 +97,7 @@ class Tracker:
     def send_cell(self, sweep: SweepFolder, record: CellRecord) -> None:
         """Log one ended cell: settings, status, figures by repetition, responses, proof, log."""
         digest = _digest(sweep.cell(record.cell_id))
-        with _answering():
+        with answering():
             run = self._child(sweep, record)
             if run.data.tags.get("digest") == digest:
                 return
@@ -122,7 +122,7 @@ class Tracker:
         for record in records:
             self.send_cell(sweep, record)
         comparisons = compare(records)
-        with _answering():
+        with answering():
             for comparison in comparisons:
                 for record in comparison.records:
                     run = self._child(sweep, record)
@@ -226,7 +226,7 @@ def load(uri: str, sweep_id: str) -> list[CellRecord]:
         ValueError: There is no such sweep.
         TrackerAway: The server does not answer.
     """
-    with _answering(), tempfile.TemporaryDirectory() as place:
+    with answering(), tempfile.TemporaryDirectory() as place:
         client = _client(uri)
         experiments = [e.experiment_id for e in client.search_experiments()]
         query = f"tags.sweep_id = '{sweep_id}' and tags.kind = 'cell'"
@@ -249,7 +249,7 @@ def _client(uri: str) -> MlflowClient:
 
 
 @contextlib.contextmanager
-def _answering() -> Iterator[None]:
+def answering() -> Iterator[None]:
     """Import MLflow, which takes seconds, and turn its errors into one of ours."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)

@@ -14,7 +14,7 @@ from pipeline.measure import measure, metrics
 from pipeline.prompts import prompts_digest
 from pipeline.record import CellRecord
 from pipeline.target import Target
-from pipeline.track import Tracker, TrackerAway, _answering
+from pipeline.track import Tracker, TrackerAway, answering
 from pipeline.workload import Workload
 from verify.base import VerifyBackend
 
@@ -84,7 +84,7 @@ class MlflowRun:
         if self._tracker is None:
             return
         try:
-            with _answering():
+            with answering():
                 send()
         except TrackerAway as reason:
             self._tracker = None
