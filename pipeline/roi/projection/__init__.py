@@ -2,7 +2,7 @@
 
 from pipeline.roi.projection.cells import Place, costs
 from pipeline.roi.projection.hold_out import Errors, Hidden, hold_out, summarise
-from pipeline.roi.projection.predict import Projection, missing, project, surfaces
+from pipeline.roi.projection.predict import Projection, curves, missing, project
 from pipeline.roi.projection.surface import Estimate, Point, Surface, fit
 from pipeline.roi.projection.table import projection_section
 
@@ -15,11 +15,11 @@ __all__ = [
     "Projection",
     "Surface",
     "costs",
+    "curves",
     "fit",
     "hold_out",
     "missing",
     "project",
     "projection_section",
     "summarise",
-    "surfaces",
 ]

@@ -6,7 +6,6 @@ one where an n-gram found nothing, so its cost is told by the mean of its rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -14,11 +13,9 @@ from statistics import fmean
 from pipeline.judge import Comparison
 from pipeline.measure import Figures
 from pipeline.record import CellRecord
-from pipeline.roi.projection.surface import Point
 
 LOAD = ("parallelism.batch", "parallelism.tp", "target", "engine", "workload")
 CAPTURED = 0.99  # share of replayed steps that counts as captured
-MANY_ROWS = 8.0  # unit of the slope that is linear in rows
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,11 @@ class Cost:
     drafted: float
     captured: bool
 
+    @property
+    def rows(self) -> float:
+        """Rows that a verify step ran, a mean over steps."""
+        return float(self.place.width) if self.captured else 1 + self.drafted
+
 
 def costs(comparisons: Sequence[Comparison]) -> list[Cost]:
     """Return every measured cell on every class that it has."""
@@ -88,10 +90,3 @@ def _cost(record: CellRecord, category: str, figures: Figures, exclude: frozense
     ]
     captured = record.proof is not None and record.proof.graph_share > CAPTURED
     return Cost(place, figures, record.is_baseline, fmean(proposed), captured)
-
-
-def point(place: Place, drafted: float, captured: bool) -> Point:
-    """Return a cell's place on its backend's surface."""
-    rows = place.width if captured else 1 + drafted
-    width = str(place.width) if captured else "as drafted"
-    return Point((width, place.category, place.load), (math.log(rows), rows / MANY_ROWS))

@@ -1,8 +1,7 @@
 """The speed of a cell that was not run, from parts that were measured.
 
 A verify step's time does not depend on who drafted, so the parts are measured apart: the verify
-time of each backend by rows and class (a surface), the draft time by drafter, the host time by
-backend.
+time of each backend by rows and class, the draft time by drafter, the host time by backend.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pipeline.roi.acceptance import reach
-from pipeline.roi.projection.cells import Cost, Place, point
+from pipeline.roi.projection.cells import Cost, Place
 from pipeline.roi.projection.hold_out import Hidden
-from pipeline.roi.projection.surface import FEWEST, Estimate, Surface, fit
+from pipeline.roi.projection.surface import Estimate
+from pipeline.roi.projection.width_curve import Timed, WidthCurve, width_curve
 from pipeline.roi.ranges import Basis, Range
-
-PAIRS = ((0, 1),)  # a class has its own cost at each width
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Projection:
     Attributes:
         place: The cell.
         accept_length: From the same drafter elsewhere: same width, or cut or carried on to it.
-        step_ms: Verify from the surface, draft and host from where they were measured.
+        step_ms: Verify from its backend's curve, draft and host from where they were measured.
         tok_s: Their ratio; the interval carries both.
     """
 
@@ -38,19 +36,17 @@ class Projection:
     tok_s: Estimate
 
 
-def surfaces(found: Sequence[Cost]) -> dict[str, Surface]:
-    """Fit a surface of verify time to the cells of each backend that has enough of them."""
-    fitted = {}
-    for verify in dict.fromkeys(c.place.verify for c in found):
-        own = [c for c in found if c.place.verify == verify]
-        if len(own) >= FEWEST:
-            points = [point(c.place, c.drafted, c.captured) for c in own]
-            fitted[verify] = fit(points, [c.figures.verify_ms for c in own], PAIRS)
-    return fitted
+def curves(found: Sequence[Cost]) -> dict[str, WidthCurve]:
+    """Return each backend's verify time by rows."""
+    timed: dict[str, list[Timed]] = {}
+    for cost in found:
+        one = Timed(cost.rows, cost.place.category, cost.figures.verify_ms)
+        timed.setdefault(cost.place.verify, []).append(one)
+    return {verify: width_curve(cells) for verify, cells in timed.items()}
 
 
 def project(
-    found: Sequence[Cost], fitted: Mapping[str, Surface], place: Place
+    found: Sequence[Cost], fitted: Mapping[str, WidthCurve], place: Place
 ) -> Projection | None:
     """Predict one cell; None if its drafter was not measured on that class, or its backend.
 
@@ -72,11 +68,11 @@ def project(
     return Projection(place, length, step, Estimate(speed, speed / bounds, speed * bounds))
 
 
-def _step_ms(found: Sequence[Cost], fitted: Surface, place: Place, nearest: Cost) -> Estimate:
+def _step_ms(found: Sequence[Cost], curve: WidthCurve, place: Place, nearest: Cost) -> Estimate:
     """Return verify, draft and host time together."""
     captured = any(c.captured for c in found if c.place.verify == place.verify)
-    drafted = min(nearest.drafted, place.width - 1.0)
-    verify = fitted.at(point(place, drafted, captured))
+    rows = place.width if captured else 1 + min(nearest.drafted, place.width - 1)
+    verify = curve.at(rows, place.category)
     drafts = (c.figures.draft_ms for c in found if c.place.drafter == place.drafter)
     hosts = (
         c.figures.host_ms
@@ -126,7 +122,7 @@ def self_check(found: Sequence[Cost]) -> list[Hidden]:
     hidden = []
     for cell in dict.fromkeys(c.place.cell for c in found if not c.is_baseline):
         kept = [c for c in found if c.place.cell != cell]
-        fitted = surfaces(kept)
+        fitted = curves(kept)
         for number, cost in enumerate(found):
             if cost.place.cell == cell:
                 projection = project(kept, fitted, cost.place)

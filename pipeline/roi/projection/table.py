@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from pipeline.judge import Comparison
 from pipeline.roi.projection.cells import Cost, costs
 from pipeline.roi.projection.hold_out import summarise
-from pipeline.roi.projection.predict import missing, project, self_check, surfaces
-from pipeline.roi.projection.surface import FEWEST
+from pipeline.roi.projection.predict import curves, missing, project, self_check
 from pipeline.wording import number, percent, table
 
 
 def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Yield the projected cells of a grid with gaps, and the check on its measured cells."""
     found = costs(comparisons)
-    hidden = self_check(found) if len(found) > FEWEST else []
+    hidden = self_check(found)
     if not hidden:
         return
     yield "## Cells that were not run, projected"
@@ -35,7 +34,7 @@ def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:
 
 def _rows(found: Sequence[Cost]) -> Iterator[tuple[str, ...]]:
     """Yield one row per cell and class that is missing."""
-    fitted = surfaces(found)
+    fitted = curves(found)
     for place in missing(found):
         projection = project(found, fitted, place)
         if projection:

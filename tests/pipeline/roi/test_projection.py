@@ -12,14 +12,15 @@ from pipeline.roi.projection import (
     Place,
     Point,
     costs,
+    curves,
     fit,
     hold_out,
     missing,
     project,
     projection_section,
     summarise,
-    surfaces,
 )
+from pipeline.roi.projection.width_curve import Timed, width_curve
 
 from ..synthetic import make_sweep
 
@@ -128,7 +129,7 @@ def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
     place = Place("ngram", "extend", 4, "copy", load)
     (hidden,) = [c for c in whole if c.place == place]
 
-    projection = project(found, surfaces(found), place)
+    projection = project(found, curves(found), place)
 
     assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.06)
     assert projection.tok_s.low < hidden.figures.tok_s.value < projection.tok_s.high
@@ -148,4 +149,46 @@ def test_a_drafter_without_a_measured_accept_length_is_not_projected():
     found = costs(compare(make_sweep(prompts_per_class=2, num_tokens=32)))
     (load,) = {c.place.load for c in found}
 
-    assert project(found, surfaces(found), Place("eagle3", "extend", 4, "chat", load)) is None
+    assert project(found, curves(found), Place("eagle3", "extend", 4, "chat", load)) is None
+
+
+def line(rows, category, factor=1.0):
+    """Return a forward of 8 ms and 2 ms a row."""
+    return Timed(rows, category, factor * (8 + 2 * rows))
+
+
+def test_a_width_between_and_beyond_the_measured_ones_lies_on_their_line():
+    curve = width_curve([line(1, "chat"), line(8, "chat"), line(1, "copy"), line(8, "copy")])
+
+    assert curve.at(4, "chat").value == pytest.approx(16)
+    assert curve.at(12, "copy").value == pytest.approx(32)
+    inside, beyond = curve.at(4, "chat"), curve.at(12, "chat")
+    assert beyond.high / beyond.low > inside.high / inside.low
+
+
+def test_a_class_with_a_longer_context_costs_its_factor_at_every_width():
+    measured = [line(r, c, f) for r in (1, 4, 8) for c, f in (("chat", 1.0), ("copy", 1.2))]
+
+    curve = width_curve(measured)
+
+    assert curve.at(4, "copy").value / curve.at(4, "chat").value == pytest.approx(1.2, rel=0.01)
+
+
+def test_scatter_is_not_taken_for_a_class_of_its_own():
+    generator = random.Random(3)
+    measured = [
+        Timed(rows, category, (8 + 2 * rows) * math.exp(generator.gauss(0, 0.1)))
+        for rows in (1, 4)
+        for category in ("chat", "code", "copy", "math")
+    ]
+
+    curve = width_curve(measured)
+
+    assert all(0.95 < factor < 1.05 for factor in curve.classes.values())
+    assert curve.at(4, "chat").low < 16 < curve.at(4, "chat").high
+
+
+def test_one_number_of_rows_is_taken_as_flat_and_a_falling_line_too():
+    assert width_curve([line(4, "chat")]).at(8, "chat").value == 16
+    falling = width_curve([Timed(1, "chat", 20.0), Timed(8, "chat", 10.0)])
+    assert falling.at(12, "chat").value == 10
