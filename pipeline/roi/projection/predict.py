@@ -16,7 +16,6 @@ from pipeline.roi.projection.cells import Cost, Place
 from pipeline.roi.projection.hold_out import Hidden
 from pipeline.roi.projection.surface import Estimate
 from pipeline.roi.projection.width_curve import Timed, WidthCurve, width_curve
-from pipeline.roi.ranges import Basis, Range
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Projection:
     """
 
     place: Place
-    accept_length: Range
+    accept_length: Estimate
     step_ms: Estimate
     tok_s: Estimate
 
@@ -62,17 +61,19 @@ def project(
         return None
     nearest = min(same, key=lambda c: abs(c.place.width - place.width))
     length = _accept_length(nearest, place.width)
-    step = _step_ms(found, fitted[place.verify], place, nearest)
+    step = _step_ms(found, fitted, place, nearest)
     away = math.hypot(math.log(step.high / step.low) / 2, math.log(length.high / length.low) / 2)
-    speed, bounds = 1000 * length.middle / step.value, math.exp(away)
+    speed, bounds = 1000 * length.value / step.value, math.exp(away)
     return Projection(place, length, step, Estimate(speed, speed / bounds, speed * bounds))
 
 
-def _step_ms(found: Sequence[Cost], curve: WidthCurve, place: Place, nearest: Cost) -> Estimate:
+def _step_ms(
+    found: Sequence[Cost], fitted: Mapping[str, WidthCurve], place: Place, nearest: Cost
+) -> Estimate:
     """Return verify, draft and host time together."""
     captured = any(c.captured for c in found if c.place.verify == place.verify)
     rows = place.width if captured else 1 + min(nearest.drafted, place.width - 1)
-    verify = curve.at(rows, place.category)
+    verify = _verify_ms(fitted, place, rows)
     drafts = (c.figures.draft_ms for c in found if c.place.drafter == place.drafter)
     hosts = (
         c.figures.host_ms
@@ -83,20 +84,37 @@ def _step_ms(found: Sequence[Cost], curve: WidthCurve, place: Place, nearest: Co
     return Estimate(*map(sum, zip(verify, draft, host, strict=True)))
 
 
+def _verify_ms(fitted: Mapping[str, WidthCurve], place: Place, rows: float) -> Estimate:
+    """Return the verify time at some rows.
+
+    A backend that ran at one number of rows tells nothing of others: it is taken to grow as the
+    other backends do, between not at all and twice as much.
+    """
+    own = fitted[place.verify].at(rows, place.category)
+    others = [curve for curve in fitted.values() if len(curve.nodes) > 1]
+    known = fitted[place.verify].nodes
+    if len(known) > 1 or not others:
+        return own
+    grown = fmean(
+        c.at(rows, place.category).value / c.at(known[0][0], place.category).value for c in others
+    )
+    low, high = sorted((own.low, own.high * grown**2))
+    return Estimate(own.value * grown, low, high)
+
+
 def _spread(times: Iterable[float], step: float) -> Estimate:
     """Return the mean of a small part with its least and most; host time may be a hair under 0."""
     values = [max(time, -0.02 * step) for time in times] or [0.0]
     return Estimate(fmean(values), min(values), max(values))
 
 
-def _accept_length(nearest: Cost, width: int) -> Range:
+def _accept_length(nearest: Cost, width: int) -> Estimate:
     """Return the accept length of a drafter at a width, from the nearest width it ran at."""
     if nearest.place.width != width:
-        return reach(nearest.figures.histogram, width)
+        found = reach(nearest.figures.histogram, width)
+        return Estimate(found.middle, found.low, found.high)
     value, low, high = nearest.figures.accept_length
-    if math.isnan(low):
-        low = high = value
-    return Range(low, high, Basis.MEASURED, f"{nearest.place.drafter} × {nearest.place.verify}")
+    return Estimate(value, *((value, value) if math.isnan(low) else (low, high)))
 
 
 def missing(found: Sequence[Cost]) -> Iterator[Place]:

@@ -131,7 +131,7 @@ def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
 
     projection = project(found, curves(found), place)
 
-    assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.06)
+    assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.03)
     assert projection.tok_s.low < hidden.figures.tok_s.value < projection.tok_s.high
     assert {p.drafter for p in missing(found)} == {"ngram"}
 
@@ -192,3 +192,16 @@ def test_one_number_of_rows_is_taken_as_flat_and_a_falling_line_too():
     assert width_curve([line(4, "chat")]).at(8, "chat").value == 16
     falling = width_curve([Timed(1, "chat", 20.0), Timed(8, "chat", 10.0)])
     assert falling.at(12, "chat").value == 10
+
+
+def test_a_backend_that_only_decoded_plainly_grows_as_the_others_do():
+    records = make_sweep(prompts_per_class=2, num_tokens=32)
+    found = costs(compare([r for r in records if r.cell_id != "ngram-extend"]))
+    (load,) = {c.place.load for c in found}
+
+    projection = project(found, curves(found), Place("ngram", "extend", 4, "chat", load))
+
+    # Plain eager decoding takes 38 ms; captured, 16.2 ms at width 4 against 11.4 at width 1.
+    assert projection.step_ms.value == pytest.approx(38 * 16.2 / 11.4 + 0.5, rel=0.03)
+    assert projection.step_ms.low < 40
+    assert projection.step_ms.high > 68
