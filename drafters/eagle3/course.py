@@ -137,7 +137,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = course.rate(number, total)
         mine = batch[rank::world]
-        marks = _learn(module, teacher, mine, optimizer, course.clip)
+        marks = learn(module, teacher, mine, optimizer, course.clip)
         tally.add(marks, world * sum(min(len(s.tokens), course.most_tokens) for s in mine))
         done = number + 1
         if rank == 0 and (done % course.report_every == 0 or done == total):
@@ -161,14 +161,22 @@ def examine(
     return tally.metrics()
 
 
-def _learn(
+def learn(
     module: torch.nn.Module,
     teacher: Teacher,
     batch: Sequence[Sample],
     optimizer: AdamW,
     clip: float,
 ) -> Marks:
-    """Run one step and return its marks."""
+    """Run one training step and return its marks.
+
+    Args:
+        module: The learner, or its form shared between processes.
+        teacher: The target.
+        batch: Samples.
+        optimizer: Of the learner's weights.
+        clip: Most length of the gradient.
+    """
     lesson = teacher.lesson(batch)
     with _cast(module):
         marks: Marks = module(lesson)
