@@ -21,6 +21,7 @@ typedef struct {
 
 #define SPAN 32 /* slots whose keys stay in the first-level cache while the queries pass */
 #define MAX_QUERIES 24
+#define TOGETHER (VL == 16 ? 3 : 1) /* queries that share each load of a key or value */
 
 static Seen seen_by(int64_t row, int64_t width, int64_t start, const uint8_t *mask) {
     Seen seen = {start, start, mask ? mask + row * width : NULL};
@@ -35,23 +36,27 @@ INLINE int64_t next_slot(const Seen *seen, int64_t slot) {
     return slot;
 }
 
-/* Products of the query with eight keys, each summed in the same order. */
-INLINE void score8(const float *query, const float *const *key, int64_t dim, float *scores) {
-    vf acc[8] = {{0}};
-    for (int64_t d = 0; d < dim; d += VL) {
-        vf q = load(query + d);
+/* Products of n queries with eight keys, each summed in the same order. */
+INLINE void score8(int n, const Query *q, const float *const *key, int64_t dim, int64_t i) {
+    vf acc[8 * TOGETHER] = {{0}};
+    for (int64_t d = 0; d < dim; d += VL)
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) acc[j] = fma_(q, load(key[j] + d), acc[j]);
-    }
-    sum8(acc, scores);
+        for (int j = 0; j < 8; j++) {
+            vf shared = load(key[j] + d);
+#pragma GCC unroll 3
+            for (int k = 0; k < n; k++)
+                acc[8 * k + j] = fma_(load(q[k].query + d), shared, acc[8 * k + j]);
+        }
+#pragma GCC unroll 3
+    for (int k = 0; k < n; k++) sum8(acc + 8 * k, q[k].scores + i);
 }
 
-INLINE void score_plain(const Query *q, const float *keys, int64_t dim, int64_t first,
+INLINE void score_plain(int n, const Query *q, const float *keys, int64_t dim, int64_t first,
                         int64_t end) {
     for (int64_t i = first; i < end; i += 8) {
         const float *key[8];
         for (int j = 0; j < 8; j++) key[j] = keys + (i + j) * dim;
-        score8(q->query, key, dim, q->scores + i);
+        score8(n, q, key, dim, i);
     }
 }
 
@@ -63,18 +68,15 @@ INLINE void score_rest(const Query *q, const float *keys, int64_t dim, int64_t f
             if (i + j < q->seen.count) slot = next_slot(&q->seen, slot);
             key[j] = keys + slot * dim; /* past the end: the last seen slot again */
         }
-        score8(q->query, key, dim, q->scores + i);
+        score8(1, q, key, dim, i);
     }
 }
 
 static float largest(const float *scores, int64_t count) {
     vf lanes = splat(-INFINITY);
-    float top = -INFINITY;
     int64_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        vf x = load(scores + i);
-        lanes = pick(x > lanes, x, lanes);
-    }
+    for (; i + VL <= count; i += VL) lanes = larger(load(scores + i), lanes);
+    float top = i < count ? scores[i] : lanes[0];
     for (; i < count; i++) top = scores[i] > top ? scores[i] : top;
     for (int j = 0; j < VL; j++) top = lanes[j] > top ? lanes[j] : top;
     return top;
@@ -82,56 +84,79 @@ static float largest(const float *scores, int64_t count) {
 
 static float exponentials(float *scores, int64_t count, float top) {
     vf total = {0};
+    for (int64_t i = count; i % VL; i++) scores[i] = -INFINITY;
     for (int64_t i = 0; i < count; i += VL) {
-        store(scores + i, vexp(load(scores + i) - splat(top)));
-        for (int64_t j = count; j < i + VL; j++) scores[j] = 0;
-        total += load(scores + i);
+        vf e = vexp(load(scores + i) - splat(top));
+        store(scores + i, e);
+        total += e;
     }
     return sum(total);
 }
 
-/* Add seen slots first to end - 1, counted in the query's order, to one part of its output. */
-INLINE void mix_part(int vectors, const Query *q, const float *values, int64_t dim, int64_t first,
-                     int64_t end, float *out) {
-    vf acc[64 / VL];
-    int64_t slot = first - 1;
+/* Add slots first to end - 1, which all of n queries see, to one part of their outputs. */
+INLINE void mix_part(int n, int vectors, const Query *q, const float *values, int64_t dim,
+                     int64_t first, int64_t end, int64_t d) {
+    vf acc[TOGETHER][64 / VL];
+#pragma GCC unroll 3
+    for (int k = 0; k < n; k++)
 #pragma GCC unroll 8
-    for (int j = 0; j < vectors; j++) acc[j] = load(out + VL * j);
-    for (int64_t i = first; i < end; i++) {
-        slot = i < q->seen.start ? i : next_slot(&q->seen, slot);
+        for (int j = 0; j < vectors; j++) acc[k][j] = load(q[k].out + d + VL * j);
+    for (int64_t i = first; i < end; i++)
 #pragma GCC unroll 8
-        for (int j = 0; j < vectors; j++)
-            acc[j] = fma_(splat(q->scores[i]), load(values + slot * dim + VL * j), acc[j]);
-    }
+        for (int j = 0; j < vectors; j++) {
+            vf shared = load(values + i * dim + d + VL * j);
+#pragma GCC unroll 3
+            for (int k = 0; k < n; k++)
+                acc[k][j] = fma_(splat(q[k].scores[i]), shared, acc[k][j]);
+        }
+#pragma GCC unroll 3
+    for (int k = 0; k < n; k++)
 #pragma GCC unroll 8
-    for (int j = 0; j < vectors; j++) store(out + VL * j, acc[j]);
+        for (int j = 0; j < vectors; j++) store(q[k].out + d + VL * j, acc[k][j]);
 }
 
-INLINE void mix(const Query *q, const float *values, int64_t dim, int64_t first, int64_t end) {
+INLINE void mix(int n, const Query *q, const float *values, int64_t dim, int64_t first,
+                int64_t end) {
     int64_t d = 0;
-    for (; d + 64 <= dim; d += 64) mix_part(64 / VL, q, values + d, dim, first, end, q->out + d);
-    for (; d < dim; d += 16) mix_part(16 / VL, q, values + d, dim, first, end, q->out + d);
+    for (; d + 64 <= dim; d += 64) mix_part(n, 64 / VL, q, values, dim, first, end, d);
+    for (; d < dim; d += 16) mix_part(n, 16 / VL, q, values, dim, first, end, d);
 }
 
+INLINE void mix_rest(const Query *q, const float *values, int64_t dim) {
+    int64_t slot = q->seen.start - 1;
+    for (int64_t i = q->seen.start; i < q->seen.count; i++) {
+        slot = next_slot(&q->seen, slot);
+        for (int64_t d = 0; d < dim; d += VL)
+            store(q->out + d,
+                  fma_(splat(q->scores[i]), load(values + slot * dim + d), load(q->out + d)));
+    }
+}
+
+/* Spans of slots outside, so that a span stays in the cache while all queries pass over it. */
 INLINE void attend_any(const Query *queries, int64_t count, const float *keys,
                        const float *values, int64_t dim) {
     const int64_t start = queries[0].seen.start, eights = start & ~(int64_t)7;
-    const Query *end = queries + count;
-    for (int64_t s = 0; s < eights; s += SPAN)
-        for (const Query *q = queries; q < end; q++)
-            score_plain(q, keys, dim, s, s + SPAN < eights ? s + SPAN : eights);
+    const Query *end = queries + count, *q;
+    for (int64_t s = 0; s < eights; s += SPAN) {
+        const int64_t stop = s + SPAN < eights ? s + SPAN : eights;
+        for (q = queries; q + TOGETHER <= end; q += TOGETHER)
+            score_plain(TOGETHER, q, keys, dim, s, stop);
+        for (; q < end; q++) score_plain(1, q, keys, dim, s, stop);
+    }
     float scale[MAX_QUERIES];
-    for (const Query *q = queries; q < end; q++) {
+    for (q = queries; q < end; q++) {
         score_rest(q, keys, dim, eights);
         float top = largest(q->scores, q->seen.count);
         scale[q - queries] = 1.0f / exponentials(q->scores, q->seen.count, top);
         memset(q->out, 0, (size_t)dim * sizeof(float));
     }
-    for (int64_t s = 0; s < start; s += SPAN)
-        for (const Query *q = queries; q < end; q++)
-            mix(q, values, dim, s, s + SPAN < start ? s + SPAN : start);
-    for (const Query *q = queries; q < end; q++) {
-        mix(q, values, dim, start, q->seen.count);
+    for (int64_t s = 0; s < start; s += SPAN) {
+        const int64_t stop = s + SPAN < start ? s + SPAN : start;
+        for (q = queries; q + TOGETHER <= end; q += TOGETHER) mix(TOGETHER, q, values, dim, s, stop);
+        for (; q < end; q++) mix(1, q, values, dim, s, stop);
+    }
+    for (q = queries; q < end; q++) {
+        mix_rest(q, values, dim);
         for (int64_t d = 0; d < dim; d += VL)
             store(q->out + d, load(q->out + d) * splat(scale[q - queries]));
     }

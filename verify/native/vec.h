@@ -22,7 +22,19 @@ typedef int32_t vi __attribute__((vector_size(4 * VL)));
 INLINE vf splat(float s) { return s - (vf){0}; }
 INLINE vf load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
 INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+
+/* a > b ? a : b and a < b ? a : b: the second operand where one is NaN. */
+#if VL == 16
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf smaller(vf a, vf b) { return pick(a < b, a, b); }
+#endif
 
 /* Explicit, so that no tile shape rounds between product and sum while another does not. */
 INLINE vf fma_(vf a, vf b, vf c) {
@@ -78,7 +90,7 @@ INLINE float sum(vf v) {
    Source: S. Moshier, Cephes, expf: the reduction and the polynomial's coefficients. */
 INLINE vf vexp(vf x) {
     const vf low = splat(-87.3f), high = splat(88.3f), magic = splat(12582912.0f);
-    x = pick(x < low, low, pick(x > high, high, x));
+    x = larger(low, smaller(high, x));
     vf shifted = fma_(x, splat(1.44269504f), magic); /* the integer sits in the low mantissa bits */
     vf n = shifted - magic;
     vf r = fma_(n, splat(2.12194440e-4f), fma_(n, splat(-0.693359375f), x));
