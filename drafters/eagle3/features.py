@@ -6,6 +6,12 @@ only on the settings and on the shards before it.
 
 from __future__ import annotations
 
+import os
+
+# Idle OpenMP threads must not spin on cores that others need; read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 import hashlib
 import sys
 import time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ class PromptSource(Protocol):
         ...
 
 
-class Workload(Protocol):
+class Workload(Hashable, Protocol):
     """What loads prompts from a data set or a file, with the target's template applied."""
 
     def load(self, target: Any, cache: Path) -> Sequence[Any]:

@@ -6,9 +6,14 @@ Started again with the same settings, a stopped run goes on from its last state.
 
 from __future__ import annotations
 
+import os
+
+# Idle OpenMP threads must not spin on cores that others need; read when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 import hashlib
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -84,6 +87,22 @@ def test_a_trained_head_is_shipped_with_its_card(trained, tmp_path, monkeypatch)
     assert card["made_of"]["data"]["target_digest"] == CHECKPOINT.digest
     digest = hashlib.sha256((folder / "model.int8.safetensors").read_bytes()).hexdigest()
     assert card["sha256"] == digest
+
+
+def test_two_processes_train_one_head(data, trained, tmp_path):
+    """Each takes half of every batch; sums in another order leave the losses almost alike."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    arguments = ["--nproc-per-node=2", "-m", "drafters.eagle3.train", *SETTINGS]
+    subprocess.run(
+        [*torchrun, *arguments, f"data={data}", f"folder={tmp_path}"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+    ours, theirs = (
+        json.loads((folder / "head" / CARD).read_text())["metrics"]
+        for folder in (trained, tmp_path)
+    )
+    assert theirs["kept_back/loss_1"] == pytest.approx(ours["kept_back/loss_1"], rel=0.01)
+    assert len((tmp_path / METRICS).read_text().splitlines()) == 2, "one of them reports"
 
 
 def test_a_warm_start_without_a_choice_is_refused_where_the_maps_disagree(
