@@ -5,12 +5,14 @@
 // as x is loaded in the same pattern. A block's warps share its rows and divide k among them.
 //
 // TILES: 16 rows of the matrix each. COLUMNS: 8 rows of x each. DEPTH: pieces of 32 k in flight per
-// warp. WARPS: warps of a block. BLOCKS: blocks that must fit a multiprocessor together. LEAD:
+// warp, even: warps take pieces in pairs, so which warp adds what depends on WARPS alone. WARPS: warps of a block. BLOCKS: blocks that must fit a multiprocessor together. LEAD:
 // rounds before its end at which a block lets the next kernel start: too early, and the two compete
-// for the memory while the first has its stragglers. GATED: the matrix holds gates and then ups;
-// even tiles read the one, odd tiles the other, and out is silu(gate) * up.
+// for the memory while the first has its stragglers. AHEAD: rounds of pieces fetched into the L2
+// cache before x is ready. GATED: the matrix holds gates and then ups; half of a tile's rows are the
+// one, half the other, and out is silu(gate) * up.
 
 #define ROWS (TILES * 16)
+#define ROUND (WARPS * DEPTH)  // pieces that a block takes before each warp comes to its first again
 #define OUT_ROWS (GATED ? ROWS / 2 : ROWS)
 #define LANES 32
 #define PIECE 4  // 16-byte vectors along k that the 4 lanes of a row load at once: 32 elements
@@ -46,18 +48,29 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
   const uint4* rows[2 * TILES];
 #pragma unroll
   for (int i = 0; i < 2 * TILES; ++i) {
-    const int within = (GATED ? i / 4 * 2 + i % 2 : i) * 8 + group;
-    const int row = min(first + within, num_out - 1) + (GATED && i / 2 % 2 ? num_out : 0);
+    const int within = (GATED ? i / 2 : i) * 8 + group;
+    const int row = min(first + within, num_out - 1) + (GATED && i % 2 ? num_out : 0);
     rows[i] = weight + (long long)row * vectors + place;
   }
+  auto mine = [&](int round, int d) { return round + (d / 2 * WARPS + warp) * 2 + d % 2; };
   const uint4 zero = make_uint4(0, 0, 0, 0);
   uint4 w[DEPTH][2 * TILES], v[DEPTH][COLUMNS];
-  int next = warp * DEPTH;
+  int base = 0;
 #pragma unroll
   for (int d = 0; d < DEPTH; ++d)
 #pragma unroll
     for (int i = 0; i < 2 * TILES; ++i)
-      w[d][i] = next + d < pieces ? stream(rows[i] + (next + d) * PIECE) : zero;
+      w[d][i] = mine(base, d) < pieces ? stream(rows[i] + mine(base, d) * PIECE) : zero;
+#if AHEAD > 0
+  const int later = ROUND * PIECE;
+  if (threadIdx.x < ROWS && (AHEAD + 1) * later <= vectors) {
+    const int within = GATED ? threadIdx.x / 16 * 8 + threadIdx.x % 8 : threadIdx.x;
+    const int row = min(first + within, num_out - 1) + (GATED && threadIdx.x / 8 % 2 ? num_out : 0);
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                     weight + (long long)row * vectors + later),
+                 "r"(AHEAD * later * 16));
+  }
+#endif
   // Weights are nobody's output; x is what the kernel before wrote.
   asm volatile("griddepcontrol.wait;" ::: "memory");
   const uint4* given[COLUMNS];
@@ -68,12 +81,12 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
     given[c] = x + (long long)(c * 8 + group) * vectors + place;
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d)
-      v[d][c] = inside[c] && next + d < pieces ? given[c][(next + d) * PIECE] : zero;
+      v[d][c] = inside[c] && mine(base, d) < pieces ? given[c][mine(base, d) * PIECE] : zero;
   }
   float sum[TILES][COLUMNS][4] = {};
-  while (next < pieces) {
-    next += WARPS * DEPTH;
-    if (next + LEAD * WARPS * DEPTH >= pieces) asm volatile("griddepcontrol.launch_dependents;");
+  while (base < pieces) {
+    base += ROUND;
+    if (base + LEAD * ROUND >= pieces) asm volatile("griddepcontrol.launch_dependents;");
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
 #pragma unroll
@@ -84,13 +97,13 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
           multiply(sum[i][c], low.x, high.x, low.y, high.y, column.x, column.y);
           multiply(sum[i][c], low.z, high.z, low.w, high.w, column.z, column.w);
         }
-      const bool more = next + d < pieces;
+      const int piece = mine(base, d);
 #pragma unroll
       for (int i = 0; i < 2 * TILES; ++i)
-        w[d][i] = more ? stream(rows[i] + (next + d) * PIECE) : zero;
+        w[d][i] = piece < pieces ? stream(rows[i] + piece * PIECE) : zero;
 #pragma unroll
       for (int c = 0; c < COLUMNS; ++c)
-        v[d][c] = more && inside[c] ? given[c][(next + d) * PIECE] : zero;
+        v[d][c] = inside[c] && piece < pieces ? given[c][piece * PIECE] : zero;
     }
   }
 #pragma unroll
@@ -103,12 +116,12 @@ extern "C" __global__ void __launch_bounds__(WARPS* LANES, BLOCKS)
   __syncthreads();
   for (int i = threadIdx.x; i < num_rows * OUT_ROWS; i += WARPS * LANES) {
     const int column = i / OUT_ROWS, row = i % OUT_ROWS;
-    const int tile = GATED ? row / 16 * 32 + row % 16 : row;
+    const int tile = GATED ? row / 8 * 16 + row % 8 : row;
     float total = 0, up = 0;
 #pragma unroll
     for (int from = 0; from < WARPS; ++from) {
       total += sums[from][column][tile];
-      if (GATED) up += sums[from][column][tile + 16];
+      if (GATED) up += sums[from][column][tile + 8];
     }
     if (GATED) total *= up / (1 + __expf(-total));
     if (first + row < num_out) store(out + (long long)column * num_out + first + row, total);

@@ -1,7 +1,7 @@
 """Products of a few rows with a big matrix, bound by reading the matrix.
 
-One to 8 rows cost the same, and nearly so up to 16; a row's result is the same bits however many
-others there are.
+One to 16 rows cost nearly the same, and a row's result is the same bits however many others there
+are.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Cut(NamedTuple):
     Attributes:
         tiles: Times 16 rows of the weight that one block computes.
         warps: Warps of a block.
-        depth: Pieces of 32 columns in flight per warp.
-        blocks: Blocks that must fit a multiprocessor together, with up to 8 rows.
+        depth: Pieces of 32 columns in flight per warp, an even number.
+        blocks: Blocks that must fit a multiprocessor together.
         lead: Rounds before its end at which a block lets the next kernel start.
+        ahead: Rounds fetched into the L2 cache before the input is ready.
     """
 
     tiles: int
@@ -35,6 +36,7 @@ class Cut(NamedTuple):
     depth: int
     blocks: int
     lead: int = 0
+    ahead: int = 0
 
 
 def takes(weight: Tensor) -> bool:
@@ -42,13 +44,18 @@ def takes(weight: Tensor) -> bool:
     return weight.dtype == torch.bfloat16 and weight.shape[1] % _PIECE == 0
 
 
-def cut_for(num_out: int, depth: int) -> Cut:
-    """Return the cut that made a whole step of an 8B-shaped target fastest on an H200."""
-    if depth > 8192:
-        return Cut(1, 8, 3, 4)
+def cut_for(num_rows: int, num_out: int) -> Cut:
+    """Return the cut that made whole steps of an 8B-shaped target fastest on H200s.
+
+    Args:
+        num_rows: Rows of x.
+        num_out: Rows of the weight.
+    """
+    if num_rows > 8:
+        return Cut(1, 8, 4, 2) if num_out <= 4096 else Cut(1, 8, 2, 4)
     if num_out <= 4096:
-        return Cut(1, 8, 6, 2)
-    return Cut(1, 8, 4, 3)
+        return Cut(1, 8, 6, 2, ahead=1)
+    return Cut(1, 8, 4, 3) if num_out <= 8192 else Cut(1, 8, 6, 2)
 
 
 def skinny_linear(
@@ -62,7 +69,7 @@ def skinny_linear(
         out_dtype: bfloat16 or float32.
         cut: How to divide the work; by default what was measured best.
     """
-    return _launch(x, weight, out_dtype, cut or cut_for(*weight.shape), gated=False)
+    return _launch(x, weight, out_dtype, cut or cut_for(len(x), len(weight)), gated=False)
 
 
 def skinny_gated(x: Tensor, weight: Tensor, cut: Cut | None = None) -> Tensor:
@@ -71,29 +78,29 @@ def skinny_gated(x: Tensor, weight: Tensor, cut: Cut | None = None) -> Tensor:
     Args:
         x: bf16, contiguous.
         weight: bf16, contiguous; gates first.
-        cut: How to divide the work; an even number of tiles.
+        cut: How to divide the work; by default what was measured best.
     """
-    return _launch(x, weight, torch.bfloat16, cut or Cut(2, 8, 3, 2), gated=True)
+    return _launch(x, weight, torch.bfloat16, cut or cut_for(len(x), len(weight)), gated=True)
 
 
 def _launch(x: Tensor, weight: Tensor, out_dtype: torch.dtype, cut: Cut, gated: bool) -> Tensor:
-    """Run the kernel; 9 rows and more need registers for two columns of tiles."""
+    """Run the kernel."""
     num_out, depth = weight.shape[0] // (1 + gated), weight.shape[1]
     out = torch.empty((len(x), num_out), dtype=out_dtype, device=x.device)
-    wide = len(x) > 8
     kernel = cuda_kernel(
         _SOURCE,
         "product",
         x.device.index,
         TILES=cut.tiles,
-        COLUMNS=1 + wide,
+        COLUMNS=-(-len(x) // 8),
         DEPTH=cut.depth,
         WARPS=cut.warps,
-        BLOCKS=max(1, cut.blocks - wide),
+        BLOCKS=cut.blocks,
         LEAD=cut.lead,
+        AHEAD=cut.ahead,
         GATED=int(gated),
         OUT="float" if out_dtype == torch.float32 else "unsigned short",
     )
-    grid = -(-num_out // (16 * cut.tiles // (1 + gated)))
+    grid = -(-num_out // (16 * cut.tiles // (1 + gated)))  # rounded up
     kernel(grid, 32 * cut.warps, weight, x, out, len(x), num_out, depth // 8)
     return out
