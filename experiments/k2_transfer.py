@@ -30,7 +30,9 @@ def main(folder: Path, overrides: list[str]) -> None:
     common = [SHAPE, f"kept_back={KEPT_BACK}", *overrides]
     standin = folder / "stand_in"
     cards = {
-        "as published (stand-in)": head(standin, [f"data={stories}", f"samples={STORIES}", *common]),
+        "as published (stand-in)": head(
+            standin, [f"data={stories}", f"samples={STORIES}", *common]
+        ),
         "from nothing": head(folder / "scratch", [*learn, *common]),
     }
     start = [*learn, f"start={standin / 'head'}", *common]

@@ -124,11 +124,7 @@ def train(
     Returns:
         The number of steps.
     """
-    rank, world = (
-        (distributed.get_rank(), distributed.get_world_size())
-        if distributed.is_initialized()
-        else (0, 1)
-    )
+    rank, world = _place()
     optimizer = _optimizer(course, learner)
     first, total = load_state(folder, learner, optimizer, facts), course.total(len(samples))
     module = DistributedDataParallel(learner) if world > 1 else learner
@@ -185,6 +181,13 @@ def learn(
     torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
     optimizer.step()
     return marks._replace(loss=marks.loss.detach())
+
+
+def _place() -> tuple[int, int]:
+    """Return this process's number, and how many train together."""
+    if not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def _optimizer(course: Course, learner: Learner) -> AdamW:

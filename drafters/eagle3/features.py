@@ -71,6 +71,8 @@ class DataRun:
         apart = Apart(maker.template, measured)
         for sample in corpus.samples():
             apart.admit(sample.tokens[: sample.answer].tolist())
+        apart.repeated = corpus.left_out.get("repeated", 0)
+        apart.overlapping = corpus.left_out.get("measured", 0)
         part, empty = corpus.parts, 0
         began = time.perf_counter()
         while corpus.num_samples < self.samples:
