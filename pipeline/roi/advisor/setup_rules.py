@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
+from pipeline.record import CellRecord
 from pipeline.roi.advisor.seen import Rule, Seen
 from pipeline.roi.public import EAGLE3_ACCEPT
 from pipeline.wording import percent
 
 OFF = ("", "none", "null", "false", "unquant")
-CAPTURE_SIZES = ("cuda_graph_max_bs_decode", "cuda_graph_max_bs")
 ARGUMENTS = "https://docs.sglang.ai/advanced_features/server_arguments.html"
 
 
-def setting(seen: Seen, name: str) -> str:
-    """Return what the engine resolved for a setting, in lower case, or ""."""
-    return seen.record.settings.get(name, "").lower()
+def setting(record: CellRecord | None, name: str) -> str:
+    """Return a server's setting in lower case: what it resolved, else its own command's flag.
+
+    Args:
+        record: A cell, or None.
+        name: The setting with underscores.
+
+    Returns:
+        The value; `true` for a flag without one; "" if nothing says.
+    """
+    if record is None:
+        return ""
+    if name in record.settings:
+        return record.settings[name].lower()
+    words = record.settings.get("server_command", "").split()
+    flag = "--" + name.replace("_", "-")
+    if flag not in words:
+        return ""
+    rest = words[words.index(flag) + 1 :]
+    return rest[0].lower() if rest and not rest[0].startswith("--") else "true"
 
 
 def inherited_quantization(seen: Seen) -> str:
     """A draft model that is quantised as its target is, and accepts little."""
     levers = seen.levers
-    quantised = setting(seen, "quantization") not in OFF
-    if levers is None or seen.is_ngram or levers.width < 2 or not quantised:
+    kind = setting(seen.record, "quantization")
+    if levers is None or seen.is_ngram or levers.width < 2 or kind in OFF:
         return ""
-    explicit = seen.record.settings.get("speculative_draft_model_quantization")
-    if explicit is not None or levers.accept_length > EAGLE3_ACCEPT[0]:
+    explicit = setting(seen.record, "speculative_draft_model_quantization")
+    if explicit or levers.accept_length > EAGLE3_ACCEPT[0]:
         return ""
-    kind = setting(seen, "quantization")
     return (
         f"accept length {levers.accept_length:.2f} with quantization={kind} and none set for the"
-        " draft, which inherits it: pass"
-        " --speculative-draft-model-quantization unquant"
+        " draft, which inherits it: pass --speculative-draft-model-quantization unquant"
     )
 
 
 def above_captured_sizes(seen: Seen) -> str:
     """A running batch above the sizes that were captured."""
-    sizes = [setting(seen, name) for name in CAPTURE_SIZES]
-    captured = next((int(size) for size in sizes if size.isdigit()), None)
+    sizes = [
+        int(word) for word in setting(seen.record, "captured_batches").split(",") if word.isdigit()
+    ]
     batch = int(seen.record.params.get("parallelism.batch", "1"))
     proof = seen.record.proof
-    if captured is None or proof is None or batch <= captured or proof.graph_share >= 1:
+    if not sizes or proof is None or batch <= max(sizes) or proof.graph_share >= 1:
         return ""
     return (
-        f"{batch} requests run and sizes up to {captured} are captured, so"
+        f"{batch} requests run and sizes up to {max(sizes)} are captured, so"
         f" {percent(1 - proof.graph_share)} of the steps were eager: capture at least {batch}"
     )
 
@@ -51,10 +67,7 @@ def capped_requests(seen: Seen) -> str:
     """A speculative cell that may run fewer requests than its baseline."""
     if seen.record.is_baseline or seen.best is None:
         return ""
-    own, base = (
-        text
-        for text in (setting(seen, "max_running_requests"), _of_best(seen, "max_running_requests"))
-    )
+    own, base = (setting(r, "max_running_requests") for r in (seen.record, seen.best))
     if not own.isdigit() or own == base:
         return ""
     limit = base if base.isdigit() else "no limit"
@@ -66,18 +79,13 @@ def capped_requests(seen: Seen) -> str:
 
 def lost_overlap(seen: Seen) -> str:
     """Speculation that switched off overlap scheduling, which the baseline keeps."""
-    name = "disable_overlap_schedule"
-    if seen.record.is_baseline or setting(seen, name) != "true" or _of_best(seen, name) == "true":
+    own, base = (setting(r, "disable_overlap_schedule") for r in (seen.record, seen.best))
+    if seen.record.is_baseline or own != "true" or base == "true":
         return ""
     return (
         "overlap scheduling is off with the drafter and on in the baseline: part of the loss is the"
         " scheduler's, not the drafter's"
     )
-
-
-def _of_best(seen: Seen, name: str) -> str:
-    """Return what the best baseline's engine resolved for a setting."""
-    return seen.best.settings.get(name, "").lower() if seen.best else ""
 
 
 RULES = (

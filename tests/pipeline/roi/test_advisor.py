@@ -97,7 +97,10 @@ TREE = {"proposed": (7,) * 12, "depth": (3,) * 12}
         ("dear rows", [plain(), drafted(verify_ms=25.0)], "eagle3-graph_captured"),
         (
             "draft inherits quantisation",
-            [plain(), drafted(committed=1, settings={"quantization": "fp8"})],
+            [
+                plain(),
+                drafted(committed=1, settings={"server_command": "serve --quantization fp8"}),
+            ],
             "eagle3-graph_captured",
         ),
         (
@@ -111,8 +114,10 @@ TREE = {"proposed": (7,) * 12, "depth": (3,) * 12}
         (
             "lost overlap",
             [
-                plain(settings={"disable_overlap_schedule": "False"}),
-                drafted(settings={"disable_overlap_schedule": "True"}),
+                plain(settings={"server_command": "serve --tp-size 8"}),
+                drafted(
+                    settings={"server_command": "serve --disable-overlap-schedule --tp-size 8"}
+                ),
             ],
             "eagle3-graph_captured",
         ),
@@ -124,11 +129,18 @@ def test_a_known_fault_is_found(rule, cells, cell):
 
 def test_a_running_batch_above_the_captured_sizes_is_found():
     cell = drafted(
-        settings={"cuda_graph_max_bs_decode": "8"}, proof=replace(PROOF, num_captured_steps=400_000)
+        settings={"captured_batches": "1,2,4,8"}, proof=replace(PROOF, num_captured_steps=400_000)
     )
     cell = replace(cell, params=cell.params | {"parallelism.batch": "16"})
 
     assert "above captured sizes" in found(plain(), cell)[cell.cell_id]
+
+
+def test_a_draft_with_a_quantisation_of_its_own_inherits_none():
+    command = "serve --quantization fp8 --speculative-draft-model-quantization unquant"
+    cell = drafted(committed=1, settings={"server_command": command})
+
+    assert "draft inherits quantisation" not in found(plain(), cell)[cell.cell_id]
 
 
 def test_break_even_that_grows_with_the_prompt_is_found():
