@@ -53,8 +53,9 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Short name for people: drafter and verify backend."""
-        return f"{self.drafter.name} × {self.verify.name}"
+        """Short name for people: drafter and verify backend, and what is not real about it."""
+        name, held = f"{self.drafter.name} × {self.verify.name}", self.sampling.held_accept_length
+        return f"{name} (accept length held at {held:g})" if held and not self.is_baseline else name
 
     @property
     def cell_id(self) -> str:

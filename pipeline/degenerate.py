@@ -33,8 +33,11 @@ def loop_period(tokens: Sequence[int]) -> int:
 def looping_prompts(record: CellRecord) -> frozenset[str]:
     """Return the ids of the prompts whose response ends in a loop in any repetition.
 
-    The stop token of a response that ended by itself is not part of the tail.
+    The stop token of a response that ended by itself is not part of the tail. Where the accept
+    length is held, no text is the target's and none is looked at.
     """
+    if float(record.params.get("sampling.held_accept_length", 0)):
+        return frozenset()
     return frozenset(
         response.prompt_id
         for responses in record.repetitions

@@ -65,6 +65,6 @@ class Planned:
             params=flat(cell),
             is_baseline=cell.is_baseline,
             width=cell.drafter.num_draft_tokens + 1,
-            greedy=cell.sampling.temperature == 0,
+            greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,
             command=self.command,
         )

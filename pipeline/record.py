@@ -35,7 +35,7 @@ class CellRecord:
             `target`, `workload` and dotted names.
         is_baseline: The cell decodes plainly.
         width: Rows of a verify step: draft tokens + 1.
-        greedy: Temperature is 0, so outputs must equal the baseline's.
+        greedy: Temperature is 0 and no accept length is held, so outputs must equal the baseline's.
         status: How the cell ended; `reason` says why when it is not `ok`.
         stop_rule: Why repeating ended: `precise`, or the budget that was spent.
         repetitions: Responses by repetition, each in the order of the prompts.

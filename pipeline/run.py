@@ -13,7 +13,7 @@ import pickle
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,7 +83,7 @@ class CellRun:
         begun = time.perf_counter()
         with _logged(f"repetition {number}"):
             prompts = self._prompts[first : first + count]
-            responses = tuple(self._started.generate(prompt, number) for prompt in prompts)
+            responses = _answer(self._started, prompts, number)
             seconds = time.perf_counter() - begun
             return Repetition(responses, seconds, self._started.proof())
 
@@ -100,6 +100,15 @@ class CellRun:
         if self._session is None:
             raise RuntimeError("the cell was not started")
         return self._session
+
+
+def _answer(session: Session, prompts: Sequence[Prompt], number: int) -> tuple[Response, ...]:
+    """Answer one prompt after the other, or as many at once as the session does."""
+    from pipeline.engine.base import AnswersTogether
+
+    if isinstance(session, AnswersTogether):
+        return tuple(session.answer(prompts, number))
+    return tuple(session.generate(prompt, number) for prompt in prompts)
 
 
 @contextlib.contextmanager

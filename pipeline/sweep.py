@@ -19,7 +19,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from pipeline.build import build_cells
-from pipeline.conductor import STOPPED, Sweep
+from pipeline.conductor import OK, STOPPED, Sweep
+from pipeline.dry_run import dry_run
 from pipeline.lock import machine_lock
 from pipeline.plan import Planned
 from pipeline.progress import Progress
@@ -38,6 +39,9 @@ def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) ->
     """Run the jobs of a multirun as one sweep; return the exit status of the process."""
     begun = time.perf_counter()
     try:
+        if configs[0].dry_run:
+            dry_run(configs, overrides)
+            return OK
         settings = Settings.read(configs[0])
         planned = build_cells(configs, overrides, configs[0].on_impossible)
     except ValueError as refusal:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pipeline.cell import Cell
@@ -18,11 +19,14 @@ class Sampling:
         max_new_tokens: Most output tokens of a response, the one that prefill samples included.
         temperature: 0 is greedy.
         seed: Seed of the sampler; each prompt and repetition derives its own from it.
+        held_accept_length: Accept length that the engine pretends on average, so that one lever
+            moves while this one is held; 0 is the real one. The text is then worthless.
     """
 
     max_new_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    held_accept_length: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -33,6 +37,11 @@ class Sampling:
             )
         if self.temperature < 0:
             raise ValueError(f"sampling.temperature={self.temperature}: 0 (greedy) or more")
+        if self.held_accept_length and self.held_accept_length < 1:
+            raise ValueError(
+                f"sampling.held_accept_length={self.held_accept_length}: 1 or more, or 0 for the"
+                " real one"
+            )
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,24 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Stop everything that the session started."""
+        ...
+
+
+@runtime_checkable
+class AnswersTogether(Protocol):
+    """Ability of a session: several requests in flight."""
+
+    def answer(self, prompts: Sequence[Prompt], repetition: int) -> Sequence[Response]:
+        """Answer prompts in a closed loop; responses are in the order of the prompts."""
+        ...
+
+
+@runtime_checkable
+class DescribesStart(Protocol):
+    """Ability of an engine: it can say what it would start."""
+
+    def describe_start(self, cell: Cell) -> Iterable[str]:
+        """Return the lines that a person can run; nothing is started."""
         ...
 
 

@@ -58,6 +58,11 @@ class TorchEngine:
                 )
         if isinstance(cell.drafter, NeedsFiles):
             cell.drafter.check()
+        if cell.sampling.held_accept_length:
+            raise ValueError(
+                f"sampling.held_accept_length={cell.sampling.held_accept_length:g}: engine=torch"
+                " accepts what the target says; set it to 0 or use engine=sglang"
+            )
         if cell.parallelism.batch != 1:
             raise ValueError(
                 f"parallelism.batch={cell.parallelism.batch}: engine=torch answers one request at"

@@ -1,0 +1,1 @@
+"""The production engine: one SGLang server per cell, launched, measured, proven and stopped."""

@@ -1,0 +1,148 @@
+"""A short profiler trace: which all-reduce really ran, counted in one target forward.
+
+A log line says what was set up; only a kernel's name says what ran. Kernels belong to the forward
+whose host-side span launched them, a whole graph at once or one by one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+FUSED = ("allreduce_fusion_kernel",)
+NCCL = ("ncclDevKernel_AllReduce", "ncclKernel_AllReduce")
+CUSTOM = ("all_reduce_kernel", "cross_device_reduce")
+POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class AllReduces:
+    """What a target forward ran, by the median over the forwards of a trace.
+
+    Attributes:
+        forwards: Forwards that were looked at.
+        kernels: Kernels in one.
+        fused, nccl, custom: All-reduces of each kind in one.
+        graph_share: Share of the forwards that were launched as one graph.
+    """
+
+    forwards: int
+    kernels: float
+    fused: float
+    nccl: float
+    custom: float
+    graph_share: float
+
+    @property
+    def total(self) -> float:
+        """All-reduces of one forward."""
+        return self.fused + self.nccl + self.custom
+
+    @property
+    def kind(self) -> str:
+        """`fused` if any was, else what most were, `none` if there was none."""
+        if self.fused:
+            return "fused"
+        if not self.total:
+            return "none"
+        return "nccl" if self.nccl >= self.custom else "custom"
+
+
+def all_reduces(events: Sequence[dict[str, Any]], stage: str) -> AllReduces:
+    """Count the all-reduces of a trace's target forwards.
+
+    Args:
+        events: `traceEvents` of one rank.
+        stage: What the forwards' spans are called, as in `step[STAGE bs=1]`.
+
+    Raises:
+        ValueError: No such forward is in the trace.
+    """
+    whole = [event for event in events if event.get("ph") == "X"]
+    spans = [
+        e
+        for e in whole
+        if e.get("cat") == "user_annotation" and e["name"].startswith(f"step[{stage} ")
+    ]
+    kernels = _by_launch(e for e in whole if e.get("cat") == "kernel")
+    launches = [e for e in whole if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+    forwards = [found for span in spans if (found := _launched(span, launches, kernels))]
+    complete = [f for f in forwards if len(f.names) >= 0.9 * max(len(g.names) for g in forwards)]
+    if not complete:
+        raise ValueError(f"no forward named step[{stage} …] is in the trace")
+    return AllReduces(
+        forwards=len(complete),
+        kernels=median(len(f.names) for f in complete),
+        fused=median(_count(f.names, FUSED) for f in complete),
+        nccl=median(_count(f.names, NCCL) for f in complete),
+        custom=median(_count(f.names, CUSTOM) for f in complete),
+        graph_share=sum(f.graph for f in complete) / len(complete),
+    )
+
+
+def wait_for_trace(folder: Path, timeout_s: float) -> list[dict[str, Any]]:
+    """Return the events of the first rank's trace once it is whole.
+
+    Raises:
+        TimeoutError: None came.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        for path in sorted(folder.rglob("*TP-0*.trace.json.gz")):
+            try:
+                with gzip.open(path, "rt", encoding="utf-8", errors="replace") as file:
+                    return list(json.load(file)["traceEvents"])
+            except (EOFError, OSError, ValueError, zlib.error):
+                continue  # still being written
+        time.sleep(POLL_S)
+    raise TimeoutError(f"the profiler wrote no trace to {folder} within {timeout_s:g} s")
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """Kernels of one forward, and whether one graph launched most of them."""
+
+    names: tuple[str, ...]
+    graph: bool
+
+
+def _by_launch(kernels: Iterable[dict[str, Any]]) -> dict[int, list[str]]:
+    """Group kernels' names by the launch that they came from."""
+    out: dict[int, list[str]] = {}
+    for kernel in kernels:
+        out.setdefault(kernel.get("args", {}).get("correlation", -1), []).append(kernel["name"])
+    return out
+
+
+def _launched(
+    span: dict[str, Any], launches: Sequence[dict[str, Any]], kernels: dict[int, list[str]]
+) -> _Forward | None:
+    """Return the kernels that a span launched, None if none of them was recorded."""
+    begin, end = span["ts"], span["ts"] + span["dur"]
+    inside = [
+        e
+        for e in launches
+        if (e["pid"], e["tid"]) == (span["pid"], span["tid"]) and begin <= e["ts"] < end
+    ]
+    groups = [kernels.get(e.get("args", {}).get("correlation", -2), []) for e in inside]
+    names = tuple(name for group in groups for name in group)
+    if not names:
+        return None
+    graphs = sum(len(g) for e, g in zip(inside, groups, strict=True) if "GraphLaunch" in e["name"])
+    return _Forward(names, graphs * 2 > len(names))
+
+
+def _count(names: Iterable[str], kinds: Sequence[str]) -> int:
+    """Count the names that contain one of the kinds; a fused kernel is no plain one."""
+    plain = kinds is not FUSED
+    return sum(
+        any(kind in name for kind in kinds) and not (plain and any(f in name for f in FUSED))
+        for name in names
+    )

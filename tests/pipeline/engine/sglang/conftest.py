@@ -1,0 +1,125 @@
+"""An interpreter that plays SGLang, a target folder, and cells for them."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drafters.ngram import Ngram
+from drafters.none import NoDrafter
+from pipeline.cell import Cell, Parallelism
+from pipeline.engine.base import Sampling
+from pipeline.engine.sglang.engine import SglangEngine
+from pipeline.engine.sglang.names import FLAGS
+from pipeline.target import Target
+from pipeline.workload import Classes
+from tests.pipeline.engine.sglang.prompts import PROMPTS
+from verify.graph_captured import GraphCaptured
+
+FAKE = Path(__file__).with_name("fake_server.py")
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "hidden_size": 64,
+    "vocab_size": 128,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 4096,
+    "dtype": "bfloat16",
+    "eos_token_id": 2,
+}
+
+
+@pytest.fixture
+def python(tmp_path, monkeypatch) -> str:
+    """Path of an executable that takes an interpreter's arguments and plays SGLang."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("FAKE_FLAGS", json.dumps(sorted(FLAGS)))
+    monkeypatch.setenv("FAKE_COUNT", str(tmp_path / "count"))
+    return str(script)
+
+
+@pytest.fixture
+def folder(tmp_path, embedded, cache) -> Path:
+    """A target's folder: a configuration, and the embedded target's tokenizer."""
+    path = tmp_path / "target"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        os.link(embedded.folder(cache) / name, path / name)
+    return path
+
+
+@pytest.fixture
+def engine(python) -> SglangEngine:
+    return SglangEngine(
+        python=python,
+        start_timeout_s=20,
+        request_timeout_s=10,
+        hang_timeout_s=2,
+        stop_timeout_s=5,
+        fence_timeout_s=2,
+    )
+
+
+@pytest.fixture
+def cell(engine, folder) -> Cell:
+    return Cell(
+        target=Target("t", str(folder), dtype="auto"),
+        drafter=NoDrafter(),
+        verify=GraphCaptured(),
+        engine=engine,
+        workload=Classes(per_class=1),
+        sampling=Sampling(max_new_tokens=24),
+        parallelism=Parallelism(),
+        prompts_digest="0",
+    )
+
+
+@pytest.fixture
+def ngram_cell(cell) -> Cell:
+    return replace(cell, drafter=Ngram(num_draft_tokens=3))
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Starts a cell's session, warmed up, and stops it; no process may be left."""
+    sessions = []
+
+    def start(cell: Cell, fault: str = ""):
+        monkeypatch.setenv("FAKE_FAULT", fault)
+        session = cell.engine.start(cell)
+        sessions.append(session)
+        session.warm_up(PROMPTS)
+        return session
+
+    yield start
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    """Whatever a test does to a server, all its processes are gone after it."""
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    yield
+    deadline = time.monotonic() + 5
+    while left := [p for p in _playing() if p.pid not in before]:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.05)
+
+
+def _playing() -> list[psutil.Process]:
+    """Processes that play a server or its scheduler, wherever they hang in the tree."""
+    out = []
+    for process in psutil.process_iter(["environ"]):
+        environment = process.info["environ"] or {}
+        if environment.get("SPECROI_SGLANG_FOLDER") and process.status() != psutil.STATUS_ZOMBIE:
+            out.append(process)
+    return out

@@ -1,0 +1,274 @@
+"""Stands where an interpreter with SGLang stands: answers its probes and plays its server.
+
+Replies are transcribed from the sources of SGLang 0.5.17 and 0.5.23, to be replaced by recordings:
+`python -m benchmarks.record_sglang` records real ones on a GPU box. `FAKE_FAULT` names what breaks.
+"""
+
+import gzip
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FAULT = os.environ.get("FAKE_FAULT", "")
+VERSION = os.environ.get("FAKE_VERSION", "0.5.17")
+STEP_S = 0.002
+ACCEPTED = (0, 1, 3, 2)  # correct drafts, step by step, cut to what is drafted
+LOCK = threading.Lock()
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def options() -> list[str]:
+    """What the parser of the pretended version knows: our names, and what the fault takes away."""
+    known = json.loads(os.environ["FAKE_FLAGS"])
+    return sorted(f"--{flag}" for flag in known if flag != os.environ.get("FAKE_LACKS"))
+
+
+def read(arguments: list[str]) -> dict[str, str]:
+    """Parse as argparse would, well enough for what we pass."""
+    out, name = {}, ""
+    for word in arguments:
+        if word.startswith("--"):
+            name = word[2:]
+            out[name] = ""
+        else:
+            out[name] = f"{out[name]} {word}".strip()
+    return out
+
+
+class State:
+    """What the pretended scheduler did since the last flush."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.given = given
+        self.width = int(given.get("speculative-num-draft-tokens", 1))
+        self.folder = Path(os.environ["SPECROI_SGLANG_FOLDER"])
+        decode_graph = given["cuda-graph-backend-decode"] == "full"
+        eager = os.environ.get("SPECROI_SGLANG_EAGER_VERIFY") == "1"
+        self.mode = "target_verify" if self.width > 1 else "decode"
+        self.graph = decode_graph and not (eager and self.width > 1)
+        if FAULT == "falls_out_of_the_graph":
+            self.graph = False
+        self.flushes, self.seconds, self.steps, self.first = 0, 0.0, [], {}
+
+    def generate(self, body: dict) -> dict:
+        """Answer as `/generate` does; each step takes `STEP_S`."""
+        limit = body["sampling_params"]["max_new_tokens"]
+        tokens, correct = [(7 * sum(body["input_ids"]) + i * i) % 97 for i in range(limit)], []
+        self.first[body.get("rid", "probe")] = time.perf_counter()
+        done = 1
+        while done < limit:
+            time.sleep(STEP_S)
+            accepted = min(ACCEPTED[len(correct) % len(ACCEPTED)], self.width - 1)
+            correct.append(accepted)
+            done += accepted + 1
+            self.step(body.get("rid", "probe"), accepted + 1)
+        meta = {
+            "id": body.get("rid"),
+            "finish_reason": {"type": "length", "length": limit},
+            "prompt_tokens": len(body["input_ids"]),
+            "weight_version": "default",
+            "num_retractions": 1 if FAULT == "retracts" else 0,
+            "reasoning_tokens": 0,
+            "completion_tokens": limit,
+            "cached_tokens": 3 if FAULT == "caches" else 0,
+            "e2e_latency": STEP_S * len(correct),
+        }
+        if self.width > 1:
+            meta |= {
+                "spec_verify_ct": len(correct) + (FAULT == "miscounts"),
+                "spec_num_correct_drafts": sum(correct),
+                "spec_num_proposed_drafts": len(correct) * (self.width - 1),
+                "spec_accept_rate": sum(correct) / len(correct) / (self.width - 1),
+                "spec_accept_length": limit / len(correct),
+                "spec_correct_drafts_histogram": [
+                    correct.count(i) for i in range(max(correct) + 1)
+                ],
+            }
+        if body.get("return_logprob"):
+            meta["output_top_logprobs"] = [[[-0.1, t, None], [-1.6, t + 1, None]] for t in tokens]
+        return {"output_ids": tokens, "meta_info": meta}
+
+    def step(self, rid: str, committed: int) -> None:
+        """Note a step as our plugin would."""
+        with LOCK:
+            self.seconds += 0.6 * STEP_S * (2 if FAULT == "timers_disagree" else 1)
+            self.steps.append(
+                {
+                    "mode": self.mode,
+                    "batch": 1,
+                    "graph": self.graph,
+                    "verify_ms": 600 * STEP_S,
+                    "draft_ms": 100 * STEP_S if self.width > 1 else 0.0,
+                    "at_s": time.perf_counter(),
+                    "committed": {rid: committed},
+                }
+            )
+
+    def flush(self) -> None:
+        """Write the steps, as the plugin does at `/flush_cache`."""
+        self.flushes += 1
+        records = {"flush": self.flushes, "pid": os.getpid(), "lost": 0}
+        records |= {"first_s": self.first, "steps": self.steps}
+        if FAULT != "no_plugin":
+            (self.folder / "steps.json").write_text(json.dumps(records))
+        self.steps, self.first = [], {}
+
+    def info(self) -> dict:
+        """Answer as `/server_info` does, in part."""
+        return {
+            "model_path": self.given["model-path"],
+            "version": VERSION,
+            "dtype": "auto",
+            "quantization": None,
+            "attention_backend": self.given["attention-backend"],
+            "page_size": int(self.given["page-size"]),
+            "internal_states": [{"avg_spec_accept_length": None, "last_gen_throughput": 0.0}],
+        }
+
+    def metrics(self) -> str:
+        """Answer as `/metrics` does, in part."""
+        labels = f'model_name="m",tp_rank="0",category="{self.mode}"'
+        return (
+            "# TYPE sglang:forward_execution_seconds_total counter\n"
+            f"sglang:forward_execution_seconds_total{{{labels}}} {self.seconds}\n"
+        )
+
+    def profile(self, body: dict) -> None:
+        """Write a trace of three forwards, each one graph."""
+        stage = {"decode": "DECODE", "target_verify": "TARGET_VERIFY"}[self.mode]
+        if VERSION == "0.5.23" and self.mode == "target_verify":
+            stage = "VERIFY"
+        fused = 95 if "flashinfer-allreduce-fusion-backend" in self.given else 0
+        fused = 0 if FAULT == "does_not_fuse" else fused
+        plain = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+        if "disable-custom-all-reduce" not in self.given:
+            plain = "void all_reduce_kernel<AllReducePushImpl<__nv_bfloat16, 2u, true> >"
+        names = ["trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<x>"] * fused
+        names += [plain] * (97 - fused) + ["gemm"] * 100
+        events = []
+        for i in range(3):
+            at, thread = 1000.0 * i, {"pid": 1, "tid": 1, "ph": "X"}
+            span = {"cat": "user_annotation", "name": f"step[{stage} bs=1]", "ts": at, "dur": 500}
+            launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at + 9, "dur": 5}
+            events += [span | thread, launch | thread | {"args": {"correlation": i}}]
+            events += [
+                {"ph": "X", "cat": "kernel", "name": n, "ts": at + 20, "args": {"correlation": i}}
+                for n in names
+            ]
+        folder = Path(body["output_dir"])
+        folder.mkdir(parents=True, exist_ok=True)
+        with gzip.open(folder / "1700000000-TP-0.trace.json.gz", "wt") as file:
+            json.dump({"traceEvents": events}, file)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Routes as SGLang's."""
+
+    state: State
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self.reply("", 503 if FAULT == "never_ready" else 200)
+        elif self.path == "/v1/models":
+            name = (
+                "someone-else" if FAULT == "wrong_model" else self.state.given["served-model-name"]
+            )
+            self.reply(json.dumps({"object": "list", "data": [{"id": name, "object": "model"}]}))
+        elif self.path == "/server_info":
+            self.reply(json.dumps(self.state.info()))
+        elif self.path == "/metrics":
+            self.reply(self.state.metrics())
+        else:
+            self.reply("not found", 404)
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length) or "{}")
+        if self.path == "/generate":
+            measured = body.get("rid") is not None
+            if FAULT == "crashes_in_a_request" and measured:
+                say("torch.OutOfMemoryError: CUDA out of memory.")
+                os._exit(3)
+            if FAULT == "hangs" and measured:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if FAULT == "never_answers" and measured:
+                time.sleep(600)
+            self.reply(json.dumps(self.state.generate(body)))
+        elif self.path == "/flush_cache":
+            self.state.flush()
+            self.reply("Cache flushed.\n")
+        elif self.path == "/start_profile":
+            self.state.profile(body)
+            self.reply("Start profiling.\n")
+        else:
+            self.reply("not found", 404)
+
+    def reply(self, text: str, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def announce() -> None:
+    """Say what our plugin says, from the copy that lies on PYTHONPATH."""
+    if FAULT != "no_plugin":
+        found = importlib.util.find_spec("specroi_sglang_plugin")
+        assert found is not None, "the plugin is not on PYTHONPATH"
+        say("[2026-01-01 00:00:00] specroi plugin active: decoded, forward")
+
+
+def serve(arguments: list[str]) -> None:
+    """Play `sglang.launch_server`."""
+    given = read(arguments)
+    for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
+        assert name in os.environ, name
+    say("Load weight begin. avail mem=100 GB")
+    if FAULT == "dies_at_start":
+        say("ValueError: no kernel image is available")
+        sys.exit(1)
+    if FAULT == "port_taken":
+        count = Path(os.environ["FAKE_COUNT"])
+        count.write_text(count.read_text() + "x" if count.exists() else "x")
+        if len(count.read_text()) < 3:
+            say("ERROR: [Errno 98] error while attempting to bind on address")
+            sys.exit(1)
+    sleeper = "import time; time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", sleeper])  # a scheduler, in the same group
+    if FAULT == "ignores_sigterm":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    announce()
+    Handler.state = State(given)
+    ThreadingHTTPServer(("127.0.0.1", int(given["port"])), Handler).serve_forever()
+
+
+def main(arguments: list[str]) -> None:
+    """Serve `-c CODE …` (the probes) and `-m sglang.launch_server …`."""
+    if arguments[0] == "-c" and "importlib.metadata" in arguments[1]:
+        say(VERSION)
+    elif arguments[0] == "-c":
+        say(json.dumps(options()))
+        unknown = [w for w in json.loads(arguments[2]) if w.startswith("--") and w not in options()]
+        if unknown:
+            sys.exit(f"server_args: error: unrecognized arguments: {' '.join(unknown)}")
+    else:
+        serve(arguments[2:])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
