@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from pipeline.record import CellRecord
 
 # A verify step's width counts the root, as the server's own number of draft tokens does.
@@ -37,7 +39,7 @@ def _drafter(record: CellRecord) -> list[str]:
     if drafter.startswith("ngram"):
         chain = "" if "tree" in drafter else " --speculative-ngram-max-bfs-breadth 1"
         return [f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {width}{chain}"]
-    path = next((v for k, v in record.params.items() if k in DRAFT_PATHS), "DRAFTER")
+    path = _head(record)
     return [
         f"--speculative-algorithm EAGLE3 --speculative-draft-model-path {path}",
         f"--speculative-num-steps {width - 1} --speculative-eagle-topk 1"
@@ -45,4 +47,8 @@ def _drafter(record: CellRecord) -> list[str]:
     ]
 
 
-DRAFT_PATHS = ("drafter.checkpoint", "drafter.path", "drafter.source")
+def _head(record: CellRecord) -> str:
+    """Return where the drafter's head for this target is: a hub id or a folder."""
+    heads = dict(ast.literal_eval(record.params.get("drafter.heads", "[]")))
+    found = str(heads.get(record.params.get("target"), "DRAFTER_FOLDER"))
+    return found.replace("shipped:", "drafters/eagle3/heads/")

@@ -1,6 +1,7 @@
 """The plan and the pictures come from the sweep's own cells, and say what no cell shows."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,12 @@ def test_the_command_line_reads_a_sweep_and_writes_the_plan_beside_it(tmp_path, 
 def test_the_deploy_command_counts_the_root_as_the_server_does():
     ngram = make_record("ngram", "graph_captured", [make_response()])
     plain = make_record("none", "extend", [make_response()])
+    head = make_record("aq_medai_k2", "fused_allreduce", [make_response()])
+    heads = "[['SmolLM2-135M-Instruct', 'AQ-MedAI/Kimi-K2-Instruct-eagle3']]"
+    head = replace(head, params=head.params | {"drafter.heads": heads})
 
+    assert "--speculative-draft-model-path AQ-MedAI/Kimi-K2-Ins" in deploy_command(head)
+    assert "--speculative-num-steps 3 --speculative-eagle-topk 1" in deploy_command(head)
     assert "--speculative-num-draft-tokens 4" in deploy_command(ngram)
     assert "--enforce-disable-flashinfer-allreduce-fusion" in deploy_command(ngram)
     assert "--speculative" not in deploy_command(plain)
