@@ -2,7 +2,8 @@
 
 `python -m experiments.k2_transfer FOLDER` makes the data, trains the stand-in for the published
 head on stories alone, trains it further on the target's own answers with its map overwritten, kept
-and remapped, and writes the table. Started again it goes on where it was.
+and remapped, and writes the table. Started again it goes on where it was. Further settings may
+follow: those of the data begin with `data:`, all others are of the trainings.
 """
 
 from __future__ import annotations
@@ -10,24 +11,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from experiments.trainings import data, head, heading, row, run
+from experiments.trainings import Overrides, data, head, heading, row, run
 
 CLASSES = ("chat", "code", "math", "copy")
 STORIES, ANSWERS, KEPT_BACK = 20_000, 37_000, 256
 SHAPE = "new.draft_vocab_size=4096"
 
 
-def main(folder: Path, overrides: list[str]) -> None:
+def main(folder: Path, overrides: Overrides) -> None:
     """Run all arms and write `k2_transfer.txt`.
 
     Args:
         folder: Where data and heads go.
-        overrides: More settings of every training, such as `course.batch=64`.
+        overrides: More settings, of the data and of every training.
     """
-    stories = data(folder / "data_stories", STORIES + KEPT_BACK, ["prompts=stories"])
-    answers = data(folder / "data_answers", ANSWERS + KEPT_BACK)
+    tales = ["prompts=stories", *overrides.data]
+    stories = data(folder / "data_stories", STORIES + KEPT_BACK, tales)
+    answers = data(folder / "data_answers", ANSWERS + KEPT_BACK, overrides.data)
     learn = [f"data={answers}", f"samples={ANSWERS}"]
-    common = [SHAPE, f"kept_back={KEPT_BACK}", *overrides]
+    common = [SHAPE, f"kept_back={KEPT_BACK}", *overrides.train]
     standin = folder / "stand_in"
     cards = {
         "as published (stand-in)": head(
@@ -49,5 +51,5 @@ def main(folder: Path, overrides: list[str]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        raise SystemExit("usage: python -m experiments.k2_transfer FOLDER [train overrides]")
-    main(Path(sys.argv[1]), sys.argv[2:])
+        raise SystemExit("usage: python -m experiments.k2_transfer FOLDER [SETTING …]")
+    main(Path(sys.argv[1]), Overrides.of(sys.argv[2:]))

@@ -7,7 +7,28 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Overrides(NamedTuple):
+    """Settings of the two commands.
+
+    Attributes:
+        data: Of `drafters.eagle3.features`; on the command line they begin with `data:`.
+        train: Of `drafters.eagle3.train`.
+    """
+
+    data: list[str]
+    train: list[str]
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> Overrides:
+        """Sort a command line's settings."""
+        mark = "data:"
+        return cls(
+            [text.removeprefix(mark) for text in arguments if text.startswith(mark)],
+            [text for text in arguments if not text.startswith(mark)],
+        )
 
 
 def data(folder: Path, samples: int, overrides: Sequence[str] = ()) -> Path:

@@ -166,7 +166,5 @@ class Corpus:
 
 def answer_counts(samples: Sequence[Sample], vocab_size: int) -> Tensor:
     """Return how often the target emits each token, [V] int64."""
-    counts = torch.zeros(vocab_size, dtype=torch.int64)
-    for sample in samples:
-        counts += torch.bincount(sample.tokens[sample.answer :].long(), minlength=vocab_size)
-    return counts
+    answers = torch.cat([sample.tokens[sample.answer :] for sample in samples])
+    return torch.bincount(answers.long(), minlength=vocab_size)

@@ -2,7 +2,8 @@
 
 Every size takes the first so many samples of one corpus and is measured on the same held-out
 prompts. All sizes are trained for at least `LEAST_STEPS` steps, or small sets would be undertrained
-rather than short of data; no set is seen more than `MOST_EPOCHS` times.
+rather than short of data; no set is seen more than `MOST_EPOCHS` times. Further settings may
+follow: those of the data begin with `data:`, all others are of the trainings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 from experiments.data_scaling.fit import Point, fit, gain
-from experiments.trainings import data, head, heading, row
+from experiments.trainings import Overrides, data, head, heading, row
 
 SIZES = (1_000, 3_000, 10_000, 37_000, 100_000, 200_000)
 FROM, TO = 37_000, 200_000  # the question of the story
@@ -26,14 +27,14 @@ def epochs(samples: int) -> int:
     return min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS * BATCH // samples)))
 
 
-def main(folder: Path, sizes: tuple[int, ...], overrides: list[str]) -> None:
+def main(folder: Path, sizes: tuple[int, ...], overrides: Overrides) -> None:
     """Train every size, and write `curve.json` and `data_scaling.txt`."""
-    corpus = data(folder / "data_answers", max(sizes) + KEPT_BACK)
+    corpus = data(folder / "data_answers", max(sizes) + KEPT_BACK, overrides.data)
     points, lines = [], [heading("samples", CLASSES)]
     for size in sizes:
         settings = [f"data={corpus}", f"samples={size}", f"kept_back={KEPT_BACK}"]
-        settings += [f"course.batch={BATCH}", f"course.epochs={epochs(size)}", *overrides]
-        card = head(folder / f"samples_{size}", settings)
+        settings += [f"course.batch={BATCH}", f"course.epochs={epochs(size)}"]
+        card = head(folder / f"samples_{size}", [*settings, *overrides.train])
         found = [card["metrics"][f"held_out/accept_length{end}"] for end in ("", "_low", "_high")]
         points.append(Point(size, *found))
         lines.append(row(f"{size:,}", card, CLASSES))
@@ -55,5 +56,5 @@ def main(folder: Path, sizes: tuple[int, ...], overrides: list[str]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        raise SystemExit("usage: python -m experiments.data_scaling FOLDER [train overrides]")
-    main(Path(sys.argv[1]), SIZES, sys.argv[2:])
+        raise SystemExit("usage: python -m experiments.data_scaling FOLDER [SETTING …]")
+    main(Path(sys.argv[1]), SIZES, Overrides.of(sys.argv[2:]))
