@@ -10,6 +10,7 @@ from pipeline.plots import draw
 from pipeline.record import CellRecord, write_atomically
 from pipeline.report import notes, origin, tables
 from pipeline.report.verdict import verdict
+from pipeline.roi.sections import sections
 from pipeline.wording import cell_names, comparison_names
 
 
@@ -59,6 +60,7 @@ def _sections(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str
         yield f"![{caption}]({name})"
     if comparison.measurements:
         yield from tables.speed_tables(comparison, names)
+        yield from sections(comparison, names, folder, prefix)
         yield from tables.step_table(comparison, names)
         yield from tables.accept_table(comparison, names)
         yield from notes.quiet(comparison, names)

@@ -1,7 +1,7 @@
 """The report says first what to do, keeps every figure's source, and stands any sweep."""
 
+import contextlib
 import re
-from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -25,7 +25,11 @@ FACTS = {"commit": "0123abc", "cpu": "a CPU"}
 
 def report(records, folder, plots=False):
     """Return the report's text; drawing takes most of the time, so only some tests do it."""
-    with nullcontext() if plots else patch("pipeline.report.write.draw", return_value=[]):
+    drawing = [patch("pipeline.report.write.draw", return_value=[])]
+    drawing += [patch("pipeline.report.write.sections", return_value=[])]
+    with contextlib.ExitStack() as stack:
+        for each in [] if plots else drawing:
+            stack.enter_context(each)
         return write_report(records, folder, FACTS).read_text()
 
 
@@ -288,6 +292,7 @@ def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys, mo
     folder = save(sweep, tmp_path)
     text = report(sweep, tmp_path / "live")
     monkeypatch.setattr("pipeline.report.write.draw", lambda *_: [])
+    monkeypatch.setattr("pipeline.report.write.sections", lambda *_: [])
     assert main([f"sweep={folder.path}"]) == 0
     assert (folder.path / "report.md").read_text() == text
     (folder.path / "report.md").unlink()
@@ -299,6 +304,7 @@ def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys, mo
 def test_without_the_folder_the_report_is_written_from_tracking(tmp_path, capsys, monkeypatch):
     sweep = make_sweep(2, 40)
     monkeypatch.setattr("pipeline.report.write.draw", lambda *_: [])
+    monkeypatch.setattr("pipeline.report.write.sections", lambda *_: [])
     with patch("pipeline.report.__main__.load", return_value=sweep) as load:
         assert main(["sweep=ID", f"runs={tmp_path}", "tracking.uri=http://user:secret@host"]) == 0
     load.assert_called_once_with("http://user:secret@host", "ID")
