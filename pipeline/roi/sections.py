@@ -46,7 +46,7 @@ def _investments(verdicts: list[ClassVerdict]) -> Iterator[str]:
     """Yield each class's verdict and levers."""
     for found in verdicts:
         yield f"### {found.category}: {found.name}"
-        yield "\n".join(f"- {line}" for line in headline(found.verdict))
+        yield "\n".join(f"- {line}" for line in headline(found.verdict, found.decided))
         if found.verdict.clashes:
             yield "\n".join(f"- **Does not fit:** {c}." for c in found.verdict.clashes)
         yield lever_table(found.verdict, linked=True)

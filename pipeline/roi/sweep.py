@@ -30,6 +30,7 @@ class ClassVerdict:
         record: The cell.
         verdict: Where it stands and what each lever is worth.
         shown: The whole interval of its speed-up lies above 1.
+        decided: That interval lies on one side of 1.
     """
 
     category: str
@@ -37,6 +38,7 @@ class ClassVerdict:
     record: CellRecord
     verdict: Verdict
     shown: bool
+    decided: bool
 
 
 def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[ClassVerdict]:
@@ -52,9 +54,11 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         at = situation(record, figures)
         extra = (*_cells(comparison, names, record, category), *_narrower(at, figures))
         words = Numbers({}, {}, ())
-        shown = figures.versus is not None and figures.versus.speed_up.low > 1
+        speed_up = figures.versus.speed_up if figures.versus is not None else None
+        shown = speed_up is not None and speed_up.low > 1
+        decided = shown or (speed_up is not None and speed_up.high < 1)
         judged = judge(at, words, extra)
-        found.append(ClassVerdict(category, names[cell_id], record, judged, shown))
+        found.append(ClassVerdict(category, names[cell_id], record, judged, shown, decided))
     return found
 
 

@@ -73,11 +73,18 @@ def lines(verdict: Verdict) -> Iterator[str]:
     yield what_next(verdict)
 
 
-def headline(verdict: Verdict) -> list[str]:
-    """Return three lines: where it stands, how far from paying, what to invest in."""
+def headline(verdict: Verdict, decided: bool = True) -> list[str]:
+    """Return three lines: where it stands, how far from paying, what to invest in.
+
+    Args:
+        verdict: What was judged.
+        decided: The speed-up's interval lies on one side of 1, or none is known.
+    """
     at = verdict.situation
     name = f"{at.drafter[:1].upper()}{at.drafter[1:]}"
     pays = "pays" if at.speed_up > 1 else "does not pay"
+    if not decided:
+        pays = "is undecided, too few prompts"
     first = (
         f"**{name} {pays}:** {number(at.tok_s)} against {number(at.baseline_tok_s)} tok/s,"
         f" {at.speed_up:.2f}x; a step takes {number(at.step_ms)} ms."
