@@ -22,7 +22,7 @@ typedef struct {
 #if VL == 16
 #define HOLD(v) __asm__("" : "+v"(v))
 #else
-#define HOLD(v)
+#define HOLD(v) (void)0
 #endif
 
 /* The processor's own prefetcher is lost in R interleaved rows; in order, it follows. */
