@@ -161,8 +161,11 @@ class Proposes(Protocol):
 class NeedsFiles(Protocol):
     """Ability: the drafter reads files, which can be missing or wrong."""
 
-    def check(self) -> None:
+    def check(self, local: bool = False) -> None:
         """Refuse files that the drafter cannot run with, before anything starts.
+
+        Args:
+            local: The files must be on this machine: the engine does not fetch any.
 
         Raises:
             ValueError: A file is missing, damaged or not what it should be.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
     from drafters.eagle3.proposer import Eagle3Proposer
     from drafters.eagle3.runner import Runner
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class Eagle3:
             " another draft vocabulary plays the published one's part"
         )
 
-    def check(self) -> None:
-        """Refuse a head that is missing or not sound."""
-        self.load()
+    def check(self, local: bool = False) -> None:
+        """Refuse a head that is missing or not sound; a hub id is right where heads are fetched."""
+        if local or self.folder().is_dir() or not _HUB_ID.fullmatch(self._source()):
+            self.load()
 
     def load(self) -> Head:
         """Read the head of the target.

@@ -57,7 +57,7 @@ class TorchEngine:
                     f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
                 )
         if isinstance(cell.drafter, NeedsFiles):
-            cell.drafter.check()
+            cell.drafter.check(local=True)
         if cell.sampling.held_accept_length:
             raise ValueError(
                 f"sampling.held_accept_length={cell.sampling.held_accept_length:g}: engine=torch"

@@ -189,7 +189,10 @@ def test_a_missing_head_is_refused_before_anything_starts():
     with pytest.raises(
         ValueError, match=r"drafter\.heads\.t=org/head: no such folder; download th"
     ):
-        drafter().check()
+        drafter().check(local=True)
+    drafter().check()  # SGLang fetches it
+    with pytest.raises(ValueError, match=r"drafter\.heads\.t=/no/where: no such folder"):
+        drafter(heads={"t": "/no/where"}).check()
     with pytest.raises(ValueError, match="drafter=e has no head for target=other: set"):
         drafter(target="other").check()
 
