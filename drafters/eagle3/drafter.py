@@ -153,7 +153,9 @@ class Eagle3:
     def _published(self) -> str:
         """Return the folder of the head in the form that SGLang reads, or a hub id as it stands."""
         source = self._source()
-        return str(unpacked(source)) if source.startswith(SHIPPED) else source
+        if source.startswith(SHIPPED):
+            return str(unpacked(source))
+        return str(self.folder()) if self.folder().is_dir() else source
 
     def _check_tree(self) -> None:
         """Refuse a tree that cannot hold its draft tokens."""

@@ -5,9 +5,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from drafters.eagle3 import shipped
 from drafters.eagle3.checkpoint import load_head, save_head
@@ -15,6 +17,7 @@ from drafters.eagle3.corpus import Corpus, Sample
 from drafters.eagle3.features import run_config
 from drafters.eagle3.generate import Writing, write
 from drafters.eagle3.shipped import CARD
+from drafters.eagle3.state import STATE
 from drafters.eagle3.target import Target
 from drafters.eagle3.train import METRICS, train_head
 from drafters.vocab.__main__ import main as vocab_main
@@ -103,6 +106,28 @@ def test_two_processes_train_one_head(data, trained, tmp_path):
     )
     assert theirs["kept_back/loss_1"] == pytest.approx(ours["kept_back/loss_1"], rel=0.01)
     assert len((tmp_path / METRICS).read_text().splitlines()) == 2, "one of them reports"
+
+
+def test_a_process_killed_outright_loses_at_most_an_interval_and_ends_the_same(data, tmp_path):
+    long = ["course.epochs=20", "course.save_every=2"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [sys.executable, "-m", "drafters.eagle3.train", *SETTINGS, *long]
+    process = subprocess.Popen(
+        [*command, f"data={data}", f"folder={killed}"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    while not (killed / STATE).is_file():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    with safe_open(killed / STATE, "pt") as file:
+        done = int(file.metadata()["step"])
+    assert 0 < done < 80
+    assert run(data, killed, *long) == run(data, whole, *long) == 0
+    ours, theirs = (load_head(folder / "head").tensors for folder in (whole, killed))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_warm_start_without_a_choice_is_refused_where_the_maps_disagree(
