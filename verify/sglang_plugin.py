@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "SPECROI_SGLANG_FOLDER"  # where the records go; without it the plugin is inert
+DRAFTER = "SPECROI_SGLANG_DRAFTER"  # `ngram`, or `model` for one with weights; absent for none
 EAGER_VERIFY = "SPECROI_SGLANG_EAGER_VERIFY"
 SM120_FUSION = "SPECROI_SGLANG_SM120_FUSION"
 VERSION = "SPECROI_SGLANG_VERSION"
@@ -200,7 +201,7 @@ def activate() -> None:
     folder = os.environ.get(FOLDER)
     if not folder:
         return
-    hooks = _recording(Recorder(Path(folder)))
+    hooks = _recording(Recorder(Path(folder)), os.environ.get(DRAFTER, ""))
     if os.environ.get(EAGER_VERIFY) == "1":
         runner = f"{_SRT}.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner"
         hooks[f"{runner}.can_run_graph"] = eager_verify
@@ -215,17 +216,24 @@ def activate() -> None:
     _LOG.warning("%s %s", ANNOUNCEMENT, names)  # a warning, so that no log level hides it
 
 
-def _recording(recorder: Recorder) -> dict[str, Hook]:
-    """Return the hooks that only watch."""
+def _recording(recorder: Recorder, drafter: str) -> dict[str, Hook]:
+    """Return the hooks that only watch; a drafter's modules are imported only where it runs."""
+    drafting: dict[str, dict[str, Hook]] = {
+        "model": {
+            f"{_EAGLE}.draft": recorder.draft,
+            f"{_EAGLE}._draft_extend_for_decode": recorder.draft_extend,
+        },
+        "ngram": {
+            f"{_CORPUS}.batch_get": recorder.lookup,
+            f"{_CORPUS}.batch_put": recorder.lookup,
+        },
+    }
     return {
         f"{_SRT}.model_executor.model_runner.ModelRunner.forward": recorder.forward,
         f"{_PROCESSOR}.process_batch_result_prefill": recorder.prefilled,
         f"{_PROCESSOR}.process_batch_result_decode": recorder.decoded,
         f"{_SRT}.managers.scheduler.Scheduler.flush_cache": recorder.flushed,
-        f"{_EAGLE}.draft": recorder.draft,
-        f"{_EAGLE}._draft_extend_for_decode": recorder.draft_extend,
-        f"{_CORPUS}.batch_get": recorder.lookup,
-        f"{_CORPUS}.batch_put": recorder.lookup,
+        **drafting.get(drafter, {}),
     }
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 DRAFT_PATH = "speculative-draft-model-path"
-_ALGORITHM = "speculative-algorithm"
+ALGORITHM = "speculative-algorithm"
 _NUM_DRAFT_TOKENS = "speculative-num-draft-tokens"
 Value = str | int | float
 
@@ -153,7 +153,7 @@ def server_arguments(cell: Cell, engine: SglangEngine, cache: Path) -> ServerArg
 def _drafter(cell: Cell, engine: SglangEngine) -> tuple[tuple[str, Value], ...]:
     """Return the drafter's arguments; only here the root is added to its draft tokens."""
     given = dict(cast(ServesSglang, cell.drafter).sglang_arguments())
-    if _ALGORITHM not in given:
+    if ALGORITHM not in given:
         return ()
     given[_NUM_DRAFT_TOKENS] = cell.drafter.num_draft_tokens + 1
     if DRAFT_PATH in given and engine.load_format == "dummy":

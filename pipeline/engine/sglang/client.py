@@ -88,10 +88,11 @@ class Client:
     def _watched(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
         """Exchange while watching the process and its health."""
         box: list[tuple[int, str] | ServerFault] = []
+        longest = self.request_timeout_s + self.hang_timeout_s  # `_wait` ends the wait before
 
         def work() -> None:
             try:
-                box.append(exchange(self.port, method, path, body, self.request_timeout_s))
+                box.append(exchange(self.port, method, path, body, longest))
             except ServerFault as fault:
                 box.append(fault)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import cast
 
+from drafters.base import ServesSglang
 from pipeline.cell import Cell
+from pipeline.engine.sglang.arguments import ALGORITHM
 from verify import sglang_plugin as plugin
 from verify.base import ServerMode
 
@@ -34,6 +37,8 @@ def server_environment(cell: Cell, mode: ServerMode, version: str, folder: Path)
         folder: Where the plugin is and writes; `install_plugin` makes it.
     """
     out = SAFETY | MEASURING | {plugin.FOLDER: str(folder), plugin.VERSION: version}
+    if algorithm := cast(ServesSglang, cell.drafter).sglang_arguments().get(ALGORITHM):
+        out[plugin.DRAFTER] = "ngram" if algorithm == "NGRAM" else "model"
     if mode.captures_decode and not mode.captures_verify:
         out[plugin.EAGER_VERIFY] = "1"
     if mode.allreduce == "fused":

@@ -21,7 +21,7 @@ from pipeline.engine.sglang.log import ServerLog
 
 BIND_ATTEMPTS = 5
 POLL_S = 0.2
-HEALTH_S = 5.0
+HEALTH_S = 2.0
 KILL_S = 20.0
 PROBE = {"max_new_tokens": 2, "temperature": 0.0, "ignore_eos": True}
 

@@ -1,0 +1,87 @@
+"""A server that breaks: the cell fails with the cause, and no process stays behind."""
+
+import os
+import signal
+import socket
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from pipeline.engine.sglang.client import ServerFault
+from tests.pipeline.engine.sglang.prompts import PROMPTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "message"),
+    [
+        ("dies_at_start", {}, "ended with status 1: ValueError: no kernel image is available"),
+        (
+            "never_ready",
+            {"start_timeout_s": 2},
+            r"not ready within engine\.start_timeout_s=2; it was loading weights",
+        ),
+        ("wrong_model", {}, r"serves \['someone-else'\], not specroi-"),
+    ],
+)
+def test_a_server_that_does_not_come_up_says_why(cell, monkeypatch, fault, settings, message):
+    monkeypatch.setenv("FAKE_FAULT", fault)
+    with pytest.raises(ServerFault, match=message):
+        replace(cell, engine=replace(cell.engine, **settings)).engine.start(cell)
+
+
+def test_a_port_that_another_took_is_left_to_it(cell, started, tmp_path):
+    session = started(cell, "port_taken")
+    assert (tmp_path / "count").read_text() == "xxx"
+    assert session.generate(PROMPTS[0], 0).finish == "length"
+
+
+def test_a_foreign_server_at_our_port_is_not_measured(cell, started, monkeypatch):
+    from pipeline.engine.sglang import server as module
+
+    foreign = socket.create_server(("127.0.0.1", 0))
+    ports = iter([foreign.getsockname()[1]])
+    free = module._free_port
+    monkeypatch.setattr(module, "_free_port", lambda: next(ports, None) or free())
+    session = started(cell)
+    foreign.close()
+    assert session.generate(PROMPTS[0], 0).num_prompt_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "settings", "message"),
+    [
+        ("crashes_in_a_request", {}, "ended with status 3: torch.OutOfMemoryError: CUDA out of"),
+        ("hangs", {"hang_timeout_s": 1}, "the server hangs: /health is silent"),
+        ("never_answers", {"request_timeout_s": 1}, r"more than engine\.request_timeout_s=1"),
+    ],
+)
+def test_a_server_that_breaks_in_a_request_ends_the_cell(cell, started, fault, settings, message):
+    broken = replace(cell, engine=replace(cell.engine, **settings))
+    began = time.monotonic()
+    with pytest.raises(ServerFault, match=message):
+        started(broken, fault)
+    assert time.monotonic() - began < 8
+
+
+def test_a_server_that_ignores_sigterm_is_killed_with_its_group(cell, started):
+    short = replace(cell, engine=replace(cell.engine, stop_timeout_s=0.3))
+    session = started(short, "ignores_sigterm")
+    family = psutil.Process(session._server._process.pid).children(recursive=True)
+    assert family, "a scheduler runs beside it"
+    session.close()
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
+
+
+def test_a_scheduler_is_gone_even_if_its_server_was_killed_first(cell, started):
+    session = started(cell)
+    os.kill(session._server._process.pid, signal.SIGKILL)
+    with pytest.raises(ServerFault, match="the server ended with status -9"):
+        session.generate(PROMPTS[0], 0)
+
+
+def test_closing_twice_does_no_harm(cell, started):
+    session = started(cell)
+    session.close()
+    session.close()
