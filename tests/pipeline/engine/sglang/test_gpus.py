@@ -1,0 +1,72 @@
+"""The fence after a server: memory must be back, else its holder is named."""
+
+import os
+import threading
+
+import pytest
+
+from pipeline.engine.sglang.gpus import MemoryNotBack, fence, gpus
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A driver's tool whose answers are files."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(
+        "#!/bin/sh\n"
+        f'case "$1" in --query-gpu*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "apps").write_text("GPU-b, 4242, sglang::scheduler, 70000\n")
+
+    def holds(*used: int) -> None:
+        rows = [f"{i}, GPU-{'abcdef'[i]}, H200, {mib}, 143771" for i, mib in enumerate(used)]
+        (tmp_path / "gpus").write_text("\n".join(rows) + "\n")
+
+    return holds
+
+
+def test_the_fence_waits_until_the_memory_is_back(driver):
+    driver(5, 5)
+    before = gpus()
+    driver(5, 70000)
+    timer = threading.Timer(0.3, driver, [5, 6])
+    timer.start()
+    fence(before, 10)
+    timer.join()
+
+
+def test_memory_that_does_not_come_back_names_its_holder(driver):
+    driver(5, 5)
+    before = gpus()
+    driver(5, 70005)
+    with pytest.raises(
+        MemoryNotBack, match=r"GPU 1 still holds 70000 MiB .* held by pid 4242 sglang::scheduler"
+    ):
+        fence(before, 0.1)
+
+
+def test_a_holder_that_the_driver_hides_is_said_so(driver):
+    driver(5)
+    before = gpus()
+    driver(9000)
+    with pytest.raises(MemoryNotBack, match="the driver names no process"):
+        fence(before, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"), [("1", [1]), ("GPU-a", [0]), ("", []), ("0,1", [0, 1])]
+)
+def test_only_visible_gpus_count(driver, monkeypatch, visible, found):
+    driver(5, 5)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [gpu.index for gpu in gpus()] == found
+
+
+def test_without_a_driver_there_is_no_gpu_and_no_fence(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == []
+    fence([], 0.1)
