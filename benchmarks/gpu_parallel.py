@@ -1,7 +1,7 @@
 """What a verify step costs on several GPUs, by who sums and how, and where its time goes.
 
-`python -m benchmarks.gpu_parallel OUT [--check]`: correctness first (`--check` does only that).
-Run it after `python -m verify.allreduce`, which needs no model.
+`python -m benchmarks.gpu_parallel OUT check`, then `... OUT times`: two processes, since torch's
+peer memory keeps the first group's store. Times need what `benchmarks.gpu_allreduce OUT` wrote.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def traced(step: VerifyStep, width: int, chrome: Path) -> list[Kernel]:
 def floors(out: Path, width: int) -> dict[str, Floor]:
     """Return every cell's floor from the table of all-reduces alone that was written before."""
     row = json.loads(Path(out, "allreduce.json").read_text())["rows"][str(width)]
-    norm, count = row["own norm"][1], 2 * SHAPE_8B.num_layers
+    norm, calls = row["own norm"][1], 2 * SHAPE_8B.num_layers
+    library = Floor(calls, row["nccl + own norm"][1] - norm)
     return {
-        "extend, nccl": Floor(count, row["nccl"][1]),
-        "captured, nccl": Floor(count, row["nccl"][1]),
-        "captured, one-shot + norm": Floor(count, row["one-shot"][1]),
-        "captured, fused": Floor(count, row["fused"][1], norm),
+        "extend, nccl": library,
+        "captured, nccl": library,
+        "captured, one-shot + norm": Floor(calls, row["one-shot + own norm"][1] - norm),
+        "captured, fused": Floor(calls, row["fused"][1], norm),
     }
 
 
@@ -135,20 +136,22 @@ def broken_down(model: ParallelLlama, out: Path, width: int) -> dict[str, Any]:
     }
 
 
-def main(out: str, *flags: str) -> None:
-    """Check, measure, print and write JSON."""
+def main(out: str, action: str) -> None:
+    """Check, or measure; print and write JSON."""
     folder = Path(out)
     (folder / "traces").mkdir(parents=True, exist_ok=True)
     world = min(8, torch.cuda.device_count())
-    found: dict[str, Any] = {"check": check(world)}
-    print("check", found["check"], flush=True)
-    if "--check" not in flags:
+    found: dict[str, Any] = {}
+    if action == "check":
+        found["check"] = check(world)
+        print("check", found["check"], flush=True)
+    else:
         model = parallel(SHAPE_8B.num_layers, world)
         model.forward(chain_step(CONTEXT, 0))
         found["steps"] = measured(model)
         found["breakdown"] = {width: broken_down(model, folder, width) for width in (1, 4, 8)}
         model.close()
-    (folder / "gpu_parallel.json").write_text(json.dumps(found, indent=1))
+    (folder / f"gpu_parallel_{action}.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

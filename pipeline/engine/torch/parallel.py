@@ -86,7 +86,9 @@ class _Ranks:
 
 
 class ParallelLlama:
-    """Rank 0 of a target that several ranks run together.
+    """Rank 0 of a target that several ranks run together; one at a time, and on GPUs one ever.
+
+    Torch's peer memory keeps the first group's store for the rest of the process.
 
     Attributes:
         local: Rank 0's part.
