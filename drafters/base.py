@@ -178,5 +178,9 @@ class ServesSglang(Protocol):
     """Ability: SGLang can serve this drafter."""
 
     def sglang_arguments(self) -> dict[str, str | int | float]:
-        """Server arguments, by SGLang's own names without the leading dashes."""
+        """Server arguments, by SGLang's own names without the leading dashes.
+
+        The number of draft tokens is not among them: SGLang counts the root too, and the engine
+        alone converts.
+        """
         ...

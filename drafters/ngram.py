@@ -58,10 +58,9 @@ class Ngram:
         return NgramProposer(self)
 
     def sglang_arguments(self) -> dict[str, str | int | float]:
-        """Return SGLang's own n-gram drafter; its `num_draft_tokens` counts the root."""
+        """Return SGLang's own n-gram drafter."""
         return {
             "speculative-algorithm": "NGRAM",
-            "speculative-num-draft-tokens": self.num_draft_tokens + 1,
             "speculative-ngram-max-bfs-breadth": self.breadth,
         }
 

@@ -142,7 +142,9 @@ class Turns:
         self._retire(lane)
         lane.spend("orchestrate", time.perf_counter() - begun)
         proof = lane.record.proof
-        contradiction = lane.plan.cell.verify.contradiction(proof) if proof else "no proof"
+        contradiction: str | None = "no proof"
+        if proof is not None:
+            contradiction = proof.problem or lane.plan.cell.verify.contradiction(proof)
         self._end(lane, Status.VOID if contradiction else Status.OK, contradiction or "")
 
     @contextlib.contextmanager

@@ -115,13 +115,12 @@ class Eagle3:
         return Eagle3Proposer(self, self._runner(head, target), head.vocab)
 
     def sglang_arguments(self) -> dict[str, str | int | float]:
-        """Return the arguments of SGLang's EAGLE-3; its `num_draft_tokens` counts the root."""
+        """Return the arguments of SGLang's EAGLE-3."""
         return {
             "speculative-algorithm": "EAGLE3",
             "speculative-draft-model-path": self._published(),
             "speculative-num-steps": self.depth,
             "speculative-eagle-topk": self.breadth,
-            "speculative-num-draft-tokens": self.num_draft_tokens + 1,
         }
 
     def _runner(self, head: Head, target: TargetInfo) -> Runner:

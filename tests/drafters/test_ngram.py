@@ -82,5 +82,8 @@ def test_impossible_settings_are_refused(settings, message):
         Ngram(**settings)
 
 
-def test_sglang_counts_the_root_among_draft_tokens():
-    assert Ngram(num_draft_tokens=3).sglang_arguments()["speculative-num-draft-tokens"] == 4
+def test_sglang_is_told_the_breadth_and_not_the_number_of_tokens():
+    assert Ngram(num_draft_tokens=3).sglang_arguments() == {
+        "speculative-algorithm": "NGRAM",
+        "speculative-ngram-max-bfs-breadth": 1,
+    }

@@ -159,16 +159,15 @@ def drafter(**settings) -> Eagle3:
     return Eagle3(**{"name": "e", "target": "t", "heads": {"t": "org/head"}} | settings)
 
 
-def test_sglang_is_told_steps_breadth_and_tokens_with_the_root():
+def test_sglang_is_told_steps_and_breadth_and_not_the_number_of_tokens():
     assert drafter().sglang_arguments() == {
         "speculative-algorithm": "EAGLE3",
         "speculative-draft-model-path": "org/head",
         "speculative-num-steps": 3,
         "speculative-eagle-topk": 1,
-        "speculative-num-draft-tokens": 4,
     }
     tree = drafter(num_draft_tokens=7, breadth=4, depth=3).sglang_arguments()
-    assert (tree["speculative-num-steps"], tree["speculative-num-draft-tokens"]) == (3, 8)
+    assert tree["speculative-num-steps"] == 3
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length) or "{}")
         if self.path == "/generate":
             measured = body.get("rid") is not None
-            if FAULT == "crashes_in_a_request" and measured:
+            speculates = FAULT == "speculation_crashes" and self.state.width > 1
+            if (FAULT == "crashes_in_a_request" or speculates) and measured:
                 say("torch.OutOfMemoryError: CUDA out of memory.")
                 os._exit(3)
             if FAULT == "hangs" and measured:

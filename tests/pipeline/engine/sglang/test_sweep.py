@@ -1,0 +1,99 @@
+"""A sweep over servers: one breaks, the others are measured, proven and reported."""
+
+import shutil
+import time
+import warnings
+from dataclasses import replace
+
+import pytest
+from mlflow import MlflowClient
+
+from drafters.ngram import Ngram
+from pipeline import lock
+from pipeline.engine.base import Sampling
+from pipeline.judge import judge
+from pipeline.plan import Planned
+from pipeline.record import Status
+from pipeline.store import SweepFolder
+from pipeline.sweep import run_sweep
+from tests.pipeline.engine.sglang.prompts import PROMPTS
+from tests.pipeline.inline import InlineLauncher, make_settings
+from verify.extend import Extend
+
+# MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """An empty MLflow store: making one takes longer than a test."""
+    folder = tmp_path_factory.mktemp("store")
+    with warnings.catch_warnings(action="ignore"):  # see above
+        MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, store):
+    """Runs cells with workers in this process; returns the exit status and the records."""
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    shutil.copy(store, runs)
+
+    def run(*cells, fault: str = ""):
+        monkeypatch.setenv("FAKE_FAULT", fault)
+        planned = [Planned(cell, tuple(PROMPTS), "") for cell in cells]
+        settings = make_settings(runs, InlineLauncher(num_gpus=1))
+        status = run_sweep(planned, settings, time.perf_counter())
+        return status, SweepFolder(next((runs / "sweeps").iterdir())).records()
+
+    return run
+
+
+def test_a_server_that_dies_fails_its_cell_with_the_cause_and_the_next_one_runs(
+    sweep, cell, ngram_cell
+):
+    status, records = sweep(cell, ngram_cell, fault="speculation_crashes")
+    assert status == 1
+    assert [r.status for r in records] == [Status.OK, Status.FAILED]
+    assert "torch.OutOfMemoryError: CUDA out of memory" in records[1].reason
+
+
+def test_a_grid_is_measured_proven_and_void_where_it_fell_back(sweep, cell, ngram_cell):
+    eager = replace(ngram_cell, verify=Extend())
+    status, records = sweep(cell, ngram_cell, eager, fault="falls_out_of_the_graph")
+    assert status == 0
+    assert [r.status for r in records] == [Status.VOID, Status.VOID, Status.OK]
+    assert "0.0% of" in records[0].reason
+
+
+def test_a_run_with_a_problem_is_void_with_it(sweep, ngram_cell):
+    _, (record,) = sweep(ngram_cell, fault="caches")
+    assert record.status is Status.VOID
+    assert "came from the cache instead of being computed" in record.reason
+
+
+def test_a_held_accept_length_is_marked_and_kept_apart_from_real_ones(sweep, cell, ngram_cell):
+    held = Sampling(24, held_accept_length=2.5)
+    cells = [replace(each, sampling=held) for each in (cell, ngram_cell)]
+    status, records = sweep(*cells)
+    assert status == 0
+    assert records[1].label == "ngram × graph_captured (accept length held at 2.5)"
+    assert records[0].label == "none × graph_captured"
+    assert not records[1].greedy, "its text is not the target's"
+    assert [r.status for r in judge(records)] == [Status.OK, Status.OK]
+    assert {cell.comparison for cell in cells} != {ngram_cell.comparison}
+    assert len({cell.comparison for cell in cells}) == 1
+
+
+def test_a_drafter_that_only_a_server_has_is_refused_by_the_torch_engine(cell):
+    from drafters.standalone import Standalone
+    from pipeline.engine.torch.engine import TorchEngine
+
+    torch = TorchEngine()
+    with pytest.raises(ValueError, match=r"drafter=standalone cannot run on engine=torch"):
+        torch.check(replace(cell, drafter=Standalone("a/b"), engine=torch))
+    held = replace(cell, drafter=Ngram(), sampling=Sampling(8, held_accept_length=2))
+    with pytest.raises(ValueError, match=r"held_accept_length=2: engine=torch accepts what"):
+        torch.check(replace(held, engine=torch))
