@@ -4,13 +4,8 @@
 #ifndef NATIVE_ATTENTION_H
 #define NATIVE_ATTENTION_H
 
+#include "seen.h"
 #include "vec.h"
-
-typedef struct {
-    int64_t start;       /* slots before the step: all are seen */
-    int64_t count;       /* seen slots in all */
-    const uint8_t *mask; /* the row's columns of the step, or NULL: the first ones */
-} Seen;
 
 typedef struct {
     const float *query; /* scaled already */
@@ -22,19 +17,6 @@ typedef struct {
 #define SPAN 32 /* slots whose keys stay in the first-level cache while the queries pass */
 #define MAX_QUERIES 24
 #define TOGETHER (VL == 16 ? 3 : 1) /* queries that share each load of a key or value */
-
-static Seen seen_by(int64_t row, int64_t width, int64_t start, const uint8_t *mask) {
-    Seen seen = {start, start, mask ? mask + row * width : NULL};
-    if (!mask) seen.count += row + 1;
-    else for (int64_t c = 0; c < width; c++) seen.count += seen.mask[c] != 0;
-    return seen;
-}
-
-INLINE int64_t next_slot(const Seen *seen, int64_t slot) {
-    slot++;
-    if (seen->mask) while (slot >= seen->start && !seen->mask[slot - seen->start]) slot++;
-    return slot;
-}
 
 /* Products of n queries with eight keys, each summed in the same order. */
 INLINE void score8(int n, const Query *q, const float *const *key, int64_t dim, int64_t i) {
