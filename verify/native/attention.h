@@ -134,7 +134,8 @@ INLINE void attend_any(const Query *queries, int64_t count, const float *keys,
     }
     for (int64_t s = 0; s < start; s += SPAN) {
         const int64_t stop = s + SPAN < start ? s + SPAN : start;
-        for (q = queries; q + TOGETHER <= end; q += TOGETHER) mix(TOGETHER, q, values, dim, s, stop);
+        for (q = queries; q + TOGETHER <= end; q += TOGETHER)
+            mix(TOGETHER, q, values, dim, s, stop);
         for (; q < end; q++) mix(1, q, values, dim, s, stop);
     }
     for (q = queries; q < end; q++) {

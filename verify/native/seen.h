@@ -1,5 +1,5 @@
-/* The cache slots that a row may see: all before the step, then those of the step that its mask names,
-   or, without a mask, those of the rows up to itself. */
+/* The cache slots that a row may see: all before the step, then those of the step that its mask
+   names, or, without a mask, those of the rows up to itself. */
 #ifndef NATIVE_SEEN_H
 #define NATIVE_SEEN_H
 
