@@ -49,14 +49,9 @@ FLAGS = frozenset(
 )
 
 # Parts of a reply's `meta_info` that counts are read from.
-META = (
-    "cached_tokens",
-    "completion_tokens",
-    "finish_reason",
-    "num_retractions",
-    "prompt_tokens",
-)
+META = ("cached_tokens", "completion_tokens", "finish_reason", "num_retractions")
 SPEC_META = ("spec_correct_drafts_histogram", "spec_num_correct_drafts", "spec_verify_ct")
+INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
 
 DEVICE_TIMER = "sglang:forward_execution_seconds_total"
 
@@ -98,6 +93,28 @@ def names(version: str) -> Names:
             " of them, or set engine.version to the one that yours is closest to"
         )
     return VERSIONS[version]
+
+
+def lacking(recorded: dict[str, list[str]]) -> list[str]:
+    """Return the names that a version's recorded answers no longer have, each with its place.
+
+    Args:
+        recorded: Names by place: `options`, `meta_info`, `speculative_meta_info`, `server_info`,
+            `metrics`.
+    """
+    wanted = {
+        "options": sorted(f"--{flag}" for flag in FLAGS),
+        "meta_info": META,
+        "speculative_meta_info": (*META, *SPEC_META),
+        "server_info": INFO,
+        "metrics": (DEVICE_TIMER,),
+    }
+    return [
+        f"{place}: {name}"
+        for place, found in wanted.items()
+        for name in found
+        if name not in recorded.get(place, [])
+    ]
 
 
 def fusable(architecture: str, num_layers: int) -> float | None:

@@ -37,7 +37,11 @@ TRACE_TIMEOUT_S = 120.0
 
 
 class SglangSession:
-    """One server and what it did so far."""
+    """One server and what it did so far.
+
+    Attributes:
+        server: The running server.
+    """
 
     def __init__(self, engine: SglangEngine, cell: Cell) -> None:
         """Launch the server.
@@ -57,9 +61,9 @@ class SglangSession:
         self._folder = Path(tempfile.mkdtemp(prefix="specroi-sglang-"))
         with contextlib.ExitStack() as undo:
             undo.callback(self._remove_folder)
-            self._server = self._launch()
-            undo.callback(self._server.stop)
-            info = self._server.client.get("/server_info")
+            self.server = self._launch()
+            undo.callback(self.server.stop)
+            info = self.server.client.get("/server_info")
             self._evidence = Evidence(cell, self._arguments, info)
             undo.pop_all()
 
@@ -70,7 +74,7 @@ class SglangSession:
                 f"parallelism.batch={self._cell.parallelism.batch}: the workload has"
                 f" {len(prompts)} prompts, and a closed loop needs at least as many"
             )
-        if not self._server.log.plugin_active:
+        if not self.server.log.plugin_active:
             raise RuntimeError("the plugin did not announce itself in the server's log")
         shortest = sorted(prompts, key=lambda prompt: len(prompt.tokens))
         self._ask_all(shortest[: self._cell.parallelism.batch])
@@ -80,7 +84,7 @@ class SglangSession:
         if self._cell.is_baseline and self._cell.sampling.temperature == 0:
             self._note_margins(prompts)
         self._collect()
-        self._evidence.begin(device_seconds(self._server.client.metrics()))
+        self._evidence.begin(device_seconds(self.server.client.metrics()))
 
     def generate(self, prompt: Prompt, repetition: int) -> Response:
         """Answer one prompt."""
@@ -98,8 +102,8 @@ class SglangSession:
 
     def proof(self) -> Proof:
         """What ran since warm-up."""
-        seconds = device_seconds(self._server.client.metrics())
-        return self._evidence.proof(seconds, self._server.log.fusion_failure)
+        seconds = device_seconds(self.server.client.metrics())
+        return self._evidence.proof(seconds, self.server.log.fusion_failure)
 
     def settings(self) -> dict[str, str]:
         """What the server resolved, and how to serve the same."""
@@ -107,13 +111,13 @@ class SglangSession:
             "sglang": self._version,
             "seed": str(self._cell.sampling.seed),
             "deploy": self._arguments.deploy(),
-            "server_command": " ".join(self._server.command),
+            "server_command": " ".join(self.server.command),
         }
 
     def close(self) -> None:
         """Stop the server; its GPUs' memory is back when this returns."""
         try:
-            self._server.stop()
+            self.server.stop()
         finally:
             self._remove_folder()
 
@@ -175,7 +179,7 @@ class SglangSession:
         """Send one prompt and wait for its whole reply."""
         rid = f"specroi-{next(self._ids)}-{prompt.id}"
         others, began = OtherProcesses(), time.perf_counter()
-        reply = self._server.client.generate(
+        reply = self.server.client.generate(
             {"rid": rid, "input_ids": list(prompt.tokens), "sampling_params": self._sampling()}
             | more
         )
@@ -193,7 +197,7 @@ class SglangSession:
 
     def _collect(self) -> Records:
         """Flush, which makes the plugin write what happened since the last time."""
-        self._server.client.flush()
+        self.server.client.flush()
         records = read_records(self._folder, self._flush)
         self._flush = records.flush
         return records
@@ -201,7 +205,7 @@ class SglangSession:
     def _trace(self, prompt: Prompt) -> AllReduces:
         """Profile a few steps of a long answer and count the all-reduces in them."""
         folder = self._folder / "trace"
-        self._server.client.post(
+        self.server.client.post(
             "/start_profile",
             {
                 "output_dir": str(folder),
@@ -221,7 +225,7 @@ class SglangSession:
         for prompt in prompts:
             reply = self._ask(prompt, return_logprob=True, top_logprobs_num=2).reply
             self._margins[prompt.id] = (tuple(reply["output_ids"]), margins(reply))
-            self._server.client.flush()
+            self.server.client.flush()
             self._flush += 1
 
     def _margins_of(self, answer: Answer) -> tuple[float, ...]:
