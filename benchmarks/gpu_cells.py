@@ -7,9 +7,9 @@ from typing import cast
 
 import torch.distributed as dist
 
-from pipeline.engine.torch.joins import VocabularyParallelHead
+from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.llama import Llama, LocalJoin
-from verify.base import Proof, TargetModel, VerifyStep
+from verify.base import Join, Proof, TargetModel, VerifyStep
 from verify.cuda_graph import CudaGraphStep
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
@@ -40,7 +40,10 @@ class OneShot:
 
 @dataclass(frozen=True)
 class Silent:
-    """No communication at all: each rank's part of the work, for the breakdown."""
+    """No communication: each rank's part of the work, for the breakdown.
+
+    Eager, the library is still called, by each rank alone: its host time is launch, not waiting.
+    """
 
     captured: bool
     name: str = "silent"
@@ -48,7 +51,11 @@ class Silent:
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Build the step with local joins and this rank's part of the head."""
         local = cast(Llama, model)
-        silent = local.with_join(LocalJoin(local.kernels))
+        join: Join = LocalJoin(local.kernels)
+        if not self.captured:
+            alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+            join = SeparateJoin(local.kernels, alone[dist.get_rank()])
+        silent = local.with_join(join)
         head = cast(VocabularyParallelHead, local.weights.head)
         silent.weights = local.weights._replace(head=head.own)
         backend = GraphCaptured() if self.captured else Extend()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +70,15 @@ class Breakdown:
         return self.compute + self.wire + self.wait + self.launch
 
     def furthest(self, other: Breakdown) -> float:
-        """Return the largest difference of any part, as a share of this step."""
-        apart = [abs(getattr(self, part) - getattr(other, part)) for part in PARTS]
-        return float(max(apart)) / self.total
+        """Return the largest difference of any part, each as a share of its own step.
+
+        A profiler slows a step down that waits for its host, and all its parts with it.
+        """
+        shares = (
+            abs(getattr(self, part) / self.total - getattr(other, part) / other.total)
+            for part in PARTS
+        )
+        return float(max(shares))
 
 
 def by_ablation(
@@ -81,7 +88,7 @@ def by_ablation(
 
     Args:
         total_ms: The step.
-        silent_ms: The same step without communication.
+        silent_ms: The same step without communication, but with what the host does for it.
         silent_captured_ms: The same without communication and captured: nothing to launch.
         floor: The all-reduces alone.
     """
@@ -95,7 +102,8 @@ def by_trace(kernels: Sequence[Kernel], num_steps: int, floor: Floor) -> Breakdo
     """Return the parts from what ran on one device, a mean over steps.
 
     Kernels may overlap: one that starts early waits for the one before, so its own time begins
-    where that one ends.
+    where that one ends. A step begins with its first kernel: the copy of its input runs while the
+    host still hands over the graph, and a profiler makes that slow.
 
     Args:
         kernels: All of `num_steps` steps, and equally many in each.
@@ -111,8 +119,9 @@ def by_trace(kernels: Sequence[Kernel], num_steps: int, floor: Floor) -> Breakdo
     size = len(ordered) // num_steps
     computing = communicating = idle = 0.0
     for first in range(0, len(ordered), size):
-        done = ordered[first].begin
-        for kernel in ordered[first : first + size]:
+        step = list(dropwhile(is_copy, ordered[first : first + size]))
+        done = step[0].begin
+        for kernel in step:
             idle += max(0.0, kernel.begin - done)
             own = max(0.0, kernel.end - max(kernel.begin, done))
             if is_communication(kernel.name):
@@ -125,6 +134,11 @@ def by_trace(kernels: Sequence[Kernel], num_steps: int, floor: Floor) -> Breakdo
     wire = min(floor.wire_ms, communication)
     compute = computing / num_steps / 1e3 + norms
     return Breakdown(compute, wire, communication - wire, idle / num_steps / 1e3)
+
+
+def is_copy(kernel: Kernel) -> bool:
+    """Whether this is a copy and no kernel."""
+    return kernel.name.startswith(("Memcpy", "Memset"))
 
 
 def is_communication(name: str) -> bool:

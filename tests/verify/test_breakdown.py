@@ -29,6 +29,17 @@ def test_a_trace_divides_into_compute_wire_wait_and_launch():
     assert expected.furthest(found) < 1e-9
 
 
+def test_the_copy_before_the_first_kernel_is_left_out():
+    copies = [Kernel("Memcpy HtoD (Pinned -> Device)", at - 60.0, at - 59.0) for at in (0.0, 100.0)]
+    assert by_trace(copies + TRACE, 2, FLOOR) == by_trace(TRACE, 2, FLOOR)
+
+
+def test_parts_are_compared_as_shares_of_their_own_step():
+    one = by_trace(TRACE, 2, FLOOR)
+    slower = Breakdown(2 * one.compute, 2 * one.wire, 2 * one.wait, 2 * one.launch)
+    assert one.furthest(slower) < 1e-9
+
+
 def test_the_norm_inside_a_fused_allreduce_is_compute():
     found = by_trace(TRACE, 2, Floor(1, 3.0, norm_us=1.0))
     assert Breakdown(0.021, 0.002, 0.002, 0.004).furthest(found) < 1e-9

@@ -124,26 +124,46 @@ from pipeline.engine.torch.parallel import ParallelLlama
 from pipeline.engine.torch.loader import DenseLoader
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, TargetShape
+from verify.extend import Extend
+from verify.fused_allreduce import FusedAllreduce
 if __name__ == "__main__":
-    shape = TargetShape(2, 64, 96, 4, 2, 16, 64, 1e4, 1e-5, 64, False)
-    model = ParallelLlama(DenseLoader(RandomCheckpoint(shape), 32, torch.float32), shape, 2, "cpu")
+    device = sys.argv[1]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    shape = TargetShape(2, 512, 1024, 4, 2, 64, 64, 1e4, 1e-5, 64, False)
+    model = ParallelLlama(DenseLoader(RandomCheckpoint(shape), 32, dtype), shape, 2, device)
+    step = model.build(FusedAllreduce() if device == "cuda" else Extend(), 1, 1)
     print("ready", model._followers[0].pid, flush=True)
     mask = torch.ones(1, 1, dtype=torch.bool)
-    while True:
-        model.forward(StepInput(torch.zeros(1, dtype=torch.int64), torch.tensor([3]), mask, 3))
+    with torch.inference_mode():
+        while True:
+            step(StepInput(torch.zeros(1, dtype=torch.int64), torch.tensor([3]), mask, 3))
 """
 
 
+TWO_GPUS = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+    ],
+)
+
+
 @pytest.mark.faults
+@pytest.mark.parametrize("device", ["cpu", TWO_GPUS])
 @pytest.mark.parametrize("victim", ["leader", "follower"])
-def test_when_one_rank_is_killed_none_stays(tmp_path, victim):
+def test_when_one_rank_is_killed_none_stays(tmp_path, victim, device):
     script = tmp_path / "start.py"
     script.write_text(START)
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     leader = subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [sys.executable, script, device],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     )
     follower = int(leader.stdout.readline().split()[1])
+    time.sleep(0.2)  # into the steps
     os.kill(leader.pid if victim == "leader" else follower, signal.SIGKILL)
     _, errors = leader.communicate(timeout=30)
     deadline = time.monotonic() + 10
