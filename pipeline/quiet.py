@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
+
 import psutil
 
 
 class OtherProcesses:
     """The CPU time that other processes use from its making on."""
 
-    def __init__(self) -> None:
-        """Note the machine's and this process's CPU time."""
-        self._process = psutil.Process()
+    def __init__(self, ours: Sequence[psutil.Process] = ()) -> None:
+        """Note the CPU time of the machine, of this process and of others that count as ours."""
+        self._ours = [psutil.Process(), *ours]
         self._busy, self._whole = _machine()
         self._own = self._own_seconds()
 
@@ -27,8 +30,12 @@ class OtherProcesses:
         return min(max(others / (whole - self._whole), 0.0), 1.0)
 
     def _own_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        seconds = 0.0
+        for process in self._ours:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system
+        return seconds
 
 
 def _machine() -> tuple[float, float]:

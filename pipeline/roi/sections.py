@@ -70,10 +70,14 @@ def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
 
 
 def _breakdowns(comparison: Comparison, folder: Path) -> dict[str, Breakdown]:
-    """Read what cells left of the inside of their verify step: `cells/<id>/breakdown.json`."""
+    """Read what is known of the inside of verify steps.
+
+    A cell's file `cells/<id>/breakdown.json` goes before what its engine traced by itself.
+    """
     paths = {r.cell_id: folder / "cells" / r.cell_id / "breakdown.json" for r in comparison.records}
-    found = {key: path for key, path in paths.items() if path.exists()}
-    return {key: Breakdown(**json.loads(path.read_text())) for key, path in found.items()}
+    traced = {r.cell_id: r.settings.get("breakdown", "") for r in comparison.records}
+    found = traced | {key: path.read_text() for key, path in paths.items() if path.exists()}
+    return {key: Breakdown(**json.loads(text)) for key, text in found.items() if text}
 
 
 def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:

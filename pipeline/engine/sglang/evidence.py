@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.sglang.arguments import ServerArguments, graph_sizes
@@ -91,6 +93,7 @@ class Evidence:
         }
         if self.trace is not None:
             found = self.trace
+            out["breakdown"] = json.dumps(asdict(found.breakdown))
             out["trace"] = (
                 f"{found.kernels:g} kernels a forward, all-reduces: {found.fused:g} fused,"
                 f" {found.custom:g} custom, {found.nccl:g} nccl; {found.forwards} forwards,"

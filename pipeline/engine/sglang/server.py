@@ -56,6 +56,7 @@ class Server:
         client: Talks to it.
         log: What it says.
         command: What was launched.
+        family: Its processes, as far as they have been seen.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Server:
         """
         self._served_name, self._time_outs = served_name, time_outs
         self._before = gpus()
-        self._family: list[psutil.Process] = []
+        self.family: list[psutil.Process] = []
         for attempt in range(BIND_ATTEMPTS):
             port = _free_port()
             self.command = command(port)
@@ -126,13 +127,13 @@ class Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(self._time_outs.stop)
         self._signal_group(signal.SIGKILL)
-        for process in self._family:
+        for process in self.family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait(KILL_S)
         self.log.close()
         deadline = time.monotonic() + KILL_S
-        while alive := [process for process in self._family if _is_alive(process)]:
+        while alive := [process for process in self.family if _is_alive(process)]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"processes of the server cannot be killed: {alive}")
             time.sleep(POLL_S / 10)
@@ -156,7 +157,7 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._family = []
+        self.family = []
 
     def _wait_ready(self, port: int, probe_ids: tuple[int, ...]) -> None:
         """Wait until our own process has completed a request."""
@@ -178,7 +179,7 @@ class Server:
     def _check_ours(self, port: int) -> None:
         """Refuse another server at our port: it would be measured in place of ours."""
         self._note_family()
-        if not any(_listens(process, port) for process in self._family):
+        if not any(_listens(process, port) for process in self.family):
             raise PortTaken(f"port {port} is answered by a process that is not ours")
         models = [model.get("id") for model in self.client.get("/v1/models").get("data", [])]
         if models != [self._served_name]:
@@ -188,9 +189,9 @@ class Server:
         """Remember the server's processes while their parents are there."""
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self._process.pid)
-            known = {process.pid for process in self._family}
+            known = {process.pid for process in self.family}
             found = [root, *root.children(recursive=True)]
-            self._family += [process for process in found if process.pid not in known]
+            self.family += [process for process in found if process.pid not in known]
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -178,7 +178,7 @@ class SglangSession:
     def _ask(self, prompt: Prompt, **more: Any) -> Answer:
         """Send one prompt and wait for its whole reply."""
         rid = f"specroi-{next(self._ids)}-{prompt.id}"
-        others, began = OtherProcesses(), time.perf_counter()
+        others, began = OtherProcesses(self.server.family), time.perf_counter()
         reply = self.server.client.generate(
             {"rid": rid, "input_ids": list(prompt.tokens), "sampling_params": self._sampling()}
             | more

@@ -13,8 +13,10 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, mode
 from typing import Any
+
+from verify.breakdown import Breakdown, Floor, Kernel, by_trace, is_communication
 
 FUSED = ("allreduce_fusion_kernel",)
 NCCL = ("ncclDevKernel_AllReduce", "ncclKernel_AllReduce")
@@ -31,6 +33,7 @@ class AllReduces:
         kernels: Kernels in one.
         fused, nccl, custom: All-reduces of each kind in one.
         graph_share: Share of the forwards that were launched as one graph.
+        breakdown: Where their time goes; the floor of communication is the fastest call seen.
     """
 
     forwards: int
@@ -39,6 +42,7 @@ class AllReduces:
     nccl: float
     custom: float
     graph_share: float
+    breakdown: Breakdown
 
     @property
     def total(self) -> float:
@@ -74,16 +78,18 @@ def all_reduces(events: Sequence[dict[str, Any]], stage: str) -> AllReduces:
     kernels = _by_launch(e for e in whole if e.get("cat") == "kernel")
     launches = [e for e in whole if e.get("cat") in ("cuda_runtime", "cuda_driver")]
     forwards = [found for span in spans if (found := _launched(span, launches, kernels))]
-    complete = [f for f in forwards if len(f.names) >= 0.9 * max(len(g.names) for g in forwards)]
-    if not complete:
+    if not forwards:
         raise ValueError(f"no forward named step[{stage} …] is in the trace")
+    usual = mode(len(forward.names) for forward in forwards)
+    complete = [forward for forward in forwards if len(forward.names) == usual]
     return AllReduces(
         forwards=len(complete),
-        kernels=median(len(f.names) for f in complete),
+        kernels=usual,
         fused=median(_count(f.names, FUSED) for f in complete),
         nccl=median(_count(f.names, NCCL) for f in complete),
         custom=median(_count(f.names, CUSTOM) for f in complete),
         graph_share=sum(f.graph for f in complete) / len(complete),
+        breakdown=_breakdown(complete),
     )
 
 
@@ -109,20 +115,34 @@ def wait_for_trace(folder: Path, timeout_s: float) -> list[dict[str, Any]]:
 class _Forward:
     """Kernels of one forward, and whether one graph launched most of them."""
 
-    names: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
     graph: bool
 
+    @property
+    def names(self) -> list[str]:
+        """The kernels' names."""
+        return [kernel.name for kernel in self.kernels]
 
-def _by_launch(kernels: Iterable[dict[str, Any]]) -> dict[int, list[str]]:
-    """Group kernels' names by the launch that they came from."""
-    out: dict[int, list[str]] = {}
-    for kernel in kernels:
-        out.setdefault(kernel.get("args", {}).get("correlation", -1), []).append(kernel["name"])
+
+def _breakdown(forwards: Sequence[_Forward]) -> Breakdown:
+    """Return where the time of equal forwards goes, a mean over them."""
+    kernels = [kernel for forward in forwards for kernel in forward.kernels]
+    calls = [k.end - k.begin for k in kernels if is_communication(k.name)]
+    floor = Floor(round(len(calls) / len(forwards)), min(calls, default=0.0))
+    return by_trace(kernels, len(forwards), floor)
+
+
+def _by_launch(kernels: Iterable[dict[str, Any]]) -> dict[int, list[Kernel]]:
+    """Group kernels by the launch that they came from."""
+    out: dict[int, list[Kernel]] = {}
+    for event in kernels:
+        kernel = Kernel(event["name"], event["ts"], event["ts"] + event["dur"])
+        out.setdefault(event.get("args", {}).get("correlation", -1), []).append(kernel)
     return out
 
 
 def _launched(
-    span: dict[str, Any], launches: Sequence[dict[str, Any]], kernels: dict[int, list[str]]
+    span: dict[str, Any], launches: Sequence[dict[str, Any]], kernels: dict[int, list[Kernel]]
 ) -> _Forward | None:
     """Return the kernels that a span launched, None if none of them was recorded."""
     begin, end = span["ts"], span["ts"] + span["dur"]
@@ -132,11 +152,11 @@ def _launched(
         if (e["pid"], e["tid"]) == (span["pid"], span["tid"]) and begin <= e["ts"] < end
     ]
     groups = [kernels.get(e.get("args", {}).get("correlation", -2), []) for e in inside]
-    names = tuple(name for group in groups for name in group)
-    if not names:
+    found = tuple(kernel for group in groups for kernel in group)
+    if not found:
         return None
     graphs = sum(len(g) for e, g in zip(inside, groups, strict=True) if "GraphLaunch" in e["name"])
-    return _Forward(names, graphs * 2 > len(names))
+    return _Forward(found, graphs * 2 > len(found))
 
 
 def _count(names: Iterable[str], kinds: Sequence[str]) -> int:

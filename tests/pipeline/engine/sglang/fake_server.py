@@ -164,8 +164,15 @@ class State:
             launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at + 9, "dur": 5}
             events += [span | thread, launch | thread | {"args": {"correlation": i}}]
             events += [
-                {"ph": "X", "cat": "kernel", "name": n, "ts": at + 20, "args": {"correlation": i}}
-                for n in names
+                {
+                    "ph": "X",
+                    "cat": "kernel",
+                    "name": n,
+                    "ts": at + 20 + 3 * k,
+                    "dur": 2,
+                    "args": {"correlation": i},
+                }
+                for k, n in enumerate(names)
             ]
         folder = Path(body["output_dir"])
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,11 +31,11 @@ def forward(stage: str, number: int, kernels: list[str], graph: bool = True) -> 
                 "ph": "X",
                 "cat": "kernel",
                 "name": kernel,
-                "ts": at + 5000,
+                "ts": at + 5000 + 4 * (index + place),
                 "dur": 3,
                 "args": {"correlation": correlation},
             }
-            for kernel in names
+            for place, kernel in enumerate(names)
         ]
     return events
 
@@ -74,6 +74,16 @@ def test_a_forward_that_the_profiler_cut_does_not_count():
 def test_a_trace_without_the_forward_is_refused():
     with pytest.raises(ValueError, match=r"no forward named step\[VERIFY …\] is in the trace"):
         all_reduces(forward("DECODE", 0, [CUSTOM]), "VERIFY")
+
+
+def test_the_time_of_a_forward_is_broken_down():
+    events = forward("DECODE", 0, [CUSTOM, GEMM, CUSTOM, GEMM])
+    slow = next(e for e in events if e["cat"] == "kernel")
+    slow["dur"] = 4  # waits one microsecond for a late rank
+    found = all_reduces(events, "DECODE").breakdown
+    assert found.compute == pytest.approx(0.006)
+    assert (found.wire, found.wait) == pytest.approx((0.006, 0.001))
+    assert found.launch == pytest.approx(0.002)
 
 
 def test_a_trace_is_read_once_it_is_whole(tmp_path):
