@@ -46,6 +46,8 @@ class Target:
         revision: Branch, tag or commit of a hub id.
         trust_remote_code: Let SGLang run the checkpoint's own code; the torch engine never does.
         shape: Shape of a `random` target.
+        tokenizer_source: Folder with the `tokenizer.json` of a checkpoint that has none, beside its
+            other small files; empty for the checkpoint's own.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Target:
     revision: str = ""
     trust_remote_code: bool = False
     shape: TargetShape | None = None
+    tokenizer_source: str = ""
 
     def __post_init__(self) -> None:
         """Check what can be checked without touching the disk."""
@@ -124,6 +127,8 @@ class Target:
                 f"target={self.name} has random weights and no tokenizer: it can show what a step"
                 " costs; for prompts choose a target with a checkpoint"
             )
+        if self.tokenizer_source:
+            return Tokenizer(Path(self.tokenizer_source).expanduser())
         return Tokenizer(self._folder(cache, TOKENIZER))
 
     def _folder(self, cache: Path, needed: str) -> Path:

@@ -168,3 +168,8 @@ def test_a_hub_checkpoint_in_the_local_hub_cache_needs_no_network(embedded, cach
         assert target.checkpoint(tmp_path).digest == embedded.checkpoint(cache).digest
         (snapshot / "model.safetensors").unlink()
         assert target.tokenizer(tmp_path).vocab_size == 49152
+
+
+def test_a_checkpoint_without_a_tokenizer_takes_the_one_of_another_folder(embedded, cache):
+    other = replace(embedded, source="org/model", tokenizer_source=str(embedded.folder(cache)))
+    assert other.tokenizer(cache).encode("same") == embedded.tokenizer(cache).encode("same")
