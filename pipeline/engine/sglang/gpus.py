@@ -33,7 +33,7 @@ class Gpu:
 
 
 class MemoryNotBack(RuntimeError):
-    """A server is gone, but its GPU memory is not."""
+    """GPU memory is held that should be free."""
 
 
 def gpus() -> list[Gpu]:
@@ -48,6 +48,28 @@ def gpus() -> list[Gpu]:
         return found
     wanted = [part.strip() for part in visible.split(",") if part.strip()]
     return [gpu for gpu in found if any(_is(gpu, name) for name in wanted)]
+
+
+def wait_for_room(count: int, share: float, timeout_s: float) -> None:
+    """Wait until the first GPUs have that share of their memory free.
+
+    A server that was killed a moment ago gives it back after its end.
+
+    Raises:
+        MemoryNotBack: They have not; the text names what is missing and who holds it.
+    """
+    deadline = time.monotonic() + timeout_s
+    while crowded := [
+        gpu for gpu in gpus()[:count] if gpu.total_mib - gpu.used_mib < share * gpu.total_mib
+    ]:
+        if time.monotonic() > deadline:
+            gpu = crowded[0]
+            missing = share * gpu.total_mib - gpu.total_mib + gpu.used_mib
+            raise MemoryNotBack(
+                f"GPU {gpu.index} lacks {missing:.0f} MiB for engine.mem_fraction={share:g};"
+                f" {holders(gpu)}"
+            )
+        time.sleep(POLL_S)
 
 
 def fence(before: Sequence[Gpu], timeout_s: float) -> None:

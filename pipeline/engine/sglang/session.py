@@ -18,6 +18,7 @@ from pipeline.engine.base import Prompt, Response
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.environment import install_plugin, server_environment
 from pipeline.engine.sglang.evidence import Evidence
+from pipeline.engine.sglang.gpus import wait_for_room
 from pipeline.engine.sglang.installed import check_version, installed_version, parse
 from pipeline.engine.sglang.metrics import Answer, device_seconds, margins, response
 from pipeline.engine.sglang.names import names
@@ -124,6 +125,7 @@ class SglangSession:
     def _launch(self) -> Server:
         """Start the server with our plugin beside it."""
         engine = self._engine
+        wait_for_room(self._arguments.tp, engine.mem_fraction, engine.fence_timeout_s)
         install_plugin(self._folder)
         environment = server_environment(
             self._cell, self._arguments.mode, self._version, self._folder

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pipeline.engine.sglang.gpus import MemoryNotBack, fence, gpus
+from pipeline.engine.sglang.gpus import MemoryNotBack, fence, gpus, wait_for_room
 
 
 @pytest.fixture
@@ -47,6 +47,19 @@ def test_memory_that_does_not_come_back_names_its_holder(driver):
         MemoryNotBack, match=r"GPU 1 still holds 70000 MiB .* held by pid 4242 sglang::scheduler"
     ):
         fence(before, 0.1)
+
+
+def test_a_server_waits_for_the_memory_of_the_one_before(driver):
+    driver(130000, 130000)
+    timer = threading.Timer(0.3, driver, [9, 130000])
+    timer.start()
+    wait_for_room(1, 0.85, 10)
+    timer.join()
+    with pytest.raises(
+        MemoryNotBack,
+        match=r"GPU 1 lacks 108434 MiB for engine\.mem_fraction=0\.85; held by pid 4242",
+    ):
+        wait_for_room(2, 0.85, 0.1)
 
 
 def test_a_holder_that_the_driver_hides_is_said_so(driver):
