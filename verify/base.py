@@ -278,3 +278,13 @@ class ServesVerify(Protocol):
     def server_mode(self) -> ServerMode:
         """Say what the server must do; the engine turns it into arguments."""
         ...
+
+
+@runtime_checkable
+class NeedsRanks(Protocol):
+    """Ability: the backend says how many ranks it needs at least."""
+
+    @property
+    def min_ranks(self) -> int:
+        """Fewest tensor-parallel ranks."""
+        ...

@@ -26,6 +26,11 @@ class FusedAllreduce:
 
     name: str = "fused_allreduce"
 
+    @property
+    def min_ranks(self) -> int:
+        """One rank has nothing to reduce."""
+        return 2
+
     def server_mode(self) -> ServerMode:
         """Have everything captured, with fusion."""
         return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")

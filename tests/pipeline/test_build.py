@@ -43,14 +43,14 @@ def test_all_mistakes_of_a_grid_are_shown_at_once_with_what_sets_their_cells_apa
     jobs = [
         "drafter=none",
         "drafter=ngram drafter.num_draft_tokens=0",
-        "drafter=none parallelism.tp=2",
+        "drafter=none parallelism.batch=2",
     ]
     with pytest.raises(Refused) as refusal:
         build(jobs, prompts)
     first, second = str(refusal.value).splitlines()
     assert first.startswith("drafter.num_draft_tokens=0: must be")
     assert first.endswith("[drafter=ngram drafter.num_draft_tokens=0]")
-    assert second.startswith("parallelism.tp=2: engine=torch")
+    assert second.startswith("parallelism.batch=2: engine=torch")
     assert "on_impossible=skip" in second
 
 
@@ -60,9 +60,9 @@ def test_a_mistake_of_every_cell_is_shown_once(prompts):
 
 
 def test_an_impossible_cell_is_kept_with_its_reason_when_skipping(prompts):
-    possible, impossible = build(["drafter=none", "parallelism.tp=2"], prompts, "skip")
+    possible, impossible = build(["drafter=none", "parallelism.batch=2"], prompts, "skip")
     assert not possible.impossible
-    assert impossible.impossible.startswith("parallelism.tp=2")
+    assert impossible.impossible.startswith("parallelism.batch=2")
 
 
 def test_a_class_of_another_project_is_refused_before_it_is_imported(prompts):

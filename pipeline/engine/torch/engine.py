@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.base import NeedsFiles, Proposes
-from verify.base import BuildsStep
+from verify.base import BuildsStep, NeedsRanks
 
 if TYPE_CHECKING:
     from pipeline.cell import Cell
@@ -68,9 +68,10 @@ class TorchEngine:
                 f"parallelism.batch={cell.parallelism.batch}: engine=torch answers one request at"
                 " a time; set it to 1 or use engine=sglang"
             )
-        if cell.parallelism.tp != 1:
+        least = cell.verify.min_ranks if isinstance(cell.verify, NeedsRanks) else 1
+        if cell.parallelism.tp < least:
             raise ValueError(
-                f"parallelism.tp={cell.parallelism.tp}: engine=torch runs on one rank; set it to 1"
+                f"verify={cell.verify.name} needs several ranks; set parallelism.tp={least} or more"
             )
 
     def num_gpus(self, cell: Cell) -> int:

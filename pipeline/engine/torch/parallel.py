@@ -27,7 +27,7 @@ from torch import Tensor
 
 from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import Llama, Weights
 from pipeline.engine.torch.mailbox import Mailbox
 from pipeline.engine.torch.shards import Shard, shards
 from verify.base import (
@@ -138,6 +138,11 @@ class ParallelLlama:
     def device(self) -> torch.device:
         """Where rank 0's part lives."""
         return self.local.device
+
+    @property
+    def weights(self) -> Weights:
+        """Rank 0's weights; the embedding is whole on every rank."""
+        return self.local.weights
 
     @property
     def linear(self) -> str:

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import torch
 
-from pipeline.engine.torch.llama import Llama
 from verify.base import StepInput, StepOutput
 from verify.native.plan import Plan
 
@@ -24,10 +23,18 @@ class Prefill(Protocol):
         ...
 
 
+class Forwards(Protocol):
+    """A model's eager forward, on one rank or on several."""
+
+    def forward(self, step: StepInput) -> StepOutput:
+        """Run the step's rows and write their keys and values."""
+        ...
+
+
 class EagerPrefill:
     """Prefill by the model's eager forward, in chunks."""
 
-    def __init__(self, model: Llama) -> None:
+    def __init__(self, model: Forwards) -> None:
         """Bind the model."""
         self._model = model
 

@@ -14,10 +14,12 @@ from pipeline.engine.base import Prompt, Response
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.loader import DenseLoader
+from pipeline.engine.torch.parallel import ParallelLlama
 from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill
 from pipeline.engine.torch.threads import calibrated_threads
 from pipeline.engine.torch.weights import dense_weights, packed_weights
-from verify.base import BuildsStep, Proof, TargetShape
+from verify.base import BuildsStep, Proof, TargetShape, VerifyStep
 from verify.native.build import find_compiler, load_source
 from verify.native.build import load as load_native
 from verify.native.plan import Plan
@@ -83,6 +85,8 @@ class TorchSession:
         """Free the step and the drafter."""
         self._step.close()
         self._proposer.close()
+        if isinstance(self._model, ParallelLlama):
+            self._model.close()
 
     def _build(self, longest_prompt: int) -> None:
         """Load the weights and put the parts together."""
@@ -92,17 +96,21 @@ class TorchSession:
         layers = drafter.capture_layers(shape.num_layers)
         # A padded step writes up to a whole width past the last committed token.
         capacity = longest_prompt + cell.sampling.max_new_tokens + 2 * width
-        cache = KVCache(shape, capacity, self._dtype, self._device, shape.num_kv_heads)
         self._threads = self._engine.threads or self._calibrate(shape)
         torch.set_num_threads(self._threads)
-        self._model = self._load(shape, cache, layers)
+        self._model = self._load(shape, capacity, layers)
         if self._packed:
-            self._model.plan = self._plan(cache, width, layers, self._threads)
-        self._step = cast(BuildsStep, cell.verify).build(self._model, width, self._threads)
+            self._model.plan = self._plan(self._model.cache, width, layers, self._threads)
+        self._step = self._built(cast(BuildsStep, cell.verify), width)
         self._proposer = drafter.start(self._target_info(capacity))
         stops = () if cell.target.is_random else self._checkpoint.tokenizer().stop_ids
         self._decoder = Decoder(
-            self._prefill(), self._step, self._proposer, cache, cell.sampling, frozenset(stops)
+            self._prefill(),
+            self._step,
+            self._proposer,
+            self._model.cache,
+            cell.sampling,
+            frozenset(stops),
         )
 
     def _target_info(self, capacity: int) -> TargetInfo:
@@ -119,8 +127,15 @@ class TorchSession:
             compile=compiles,
         )
 
-    def _load(self, shape: TargetShape, cache: KVCache, layers: tuple[int, ...]) -> Llama:
-        """Bind the weights in the form that this device runs."""
+    def _load(
+        self, shape: TargetShape, capacity: int, layers: tuple[int, ...]
+    ) -> Llama | ParallelLlama:
+        """Bind the weights in the form that this device runs, on as many ranks as the cell has."""
+        world = self._cell.parallelism.tp
+        if world > 1:
+            loader = DenseLoader(self._checkpoint, capacity, self._dtype, layers)
+            return ParallelLlama(loader, shape, world, self._device.type)
+        cache = KVCache(shape, capacity, self._dtype, self._device, shape.num_kv_heads)
         tensor = self._checkpoint.tensor
         if self._packed:
             library = load_native(self._cache_root)
@@ -128,6 +143,12 @@ class TorchSession:
         else:
             weights = dense_weights(shape, tensor, self._dtype, self._device)
         return Llama(shape, weights, cache, layers)
+
+    def _built(self, backend: BuildsStep, width: int) -> VerifyStep:
+        """Build the verify step on all ranks."""
+        if isinstance(self._model, ParallelLlama):
+            return self._model.build(backend, width, self._threads)
+        return backend.build(self._model, width, self._threads)
 
     def _plan(self, cache: KVCache, width: int, layers: tuple[int, ...], threads: int) -> Plan:
         """Compile the whole forward for this CPU."""
@@ -157,7 +178,7 @@ class TorchSession:
     def _calibrate(self, shape: TargetShape) -> int:
         """Measure which number of threads decodes fastest; without kernels, leave it to torch."""
         if not self._packed:
-            return torch.get_num_threads()
+            return max(1, torch.get_num_threads() // self._cell.parallelism.tp)
         cache = KVCache(shape, 64, self._dtype, self._device, shape.num_kv_heads)
 
         def decode_seconds(threads: int) -> float:
@@ -172,9 +193,11 @@ class TorchSession:
         return calibrated_threads(decode_seconds, self._checkpoint.digest, self._cache_root)
 
     def _uses_native(self) -> bool:
-        """Whether the C kernels run: asked for, on a CPU, and there is a compiler."""
+        """Whether the C kernels run: asked for, on a CPU, one rank, and there is a compiler."""
         setting = self._engine.native
-        if self._device.type != "cpu" or setting == "off":
+        if self._cell.parallelism.tp > 1 and setting == "require":
+            raise ValueError("engine.native=require: the C kernels run on one rank; set it to auto")
+        if self._device.type != "cpu" or setting == "off" or self._cell.parallelism.tp > 1:
             return False
         if find_compiler() is None and setting == "require":
             raise ValueError("engine.native=require: no C compiler (cc, gcc or clang) was found")

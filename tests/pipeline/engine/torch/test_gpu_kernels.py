@@ -11,8 +11,8 @@ if not DEVICE_IS_GPU:
 pytest.importorskip("triton", reason="Triton comes with torch for NVIDIA GPUs")
 pytest.importorskip("cuda.bindings", reason="as does the driver interface")
 
-from pipeline.engine.torch import ops
-from pipeline.engine.torch.gpu import attention, product, rowwise
+from pipeline.engine.torch import ops  # noqa: E402
+from pipeline.engine.torch.gpu import attention, product, rowwise  # noqa: E402
 
 DEVICE = "cuda" if DEVICE_IS_GPU else "cpu"
 # The interpreter has no bfloat16 products.

@@ -1,6 +1,7 @@
 """The contract of drafters and verify backends, on the real embedded target."""
 
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 
 from drafters.base import Proposes
@@ -9,7 +10,7 @@ from pipeline.build import build_part
 from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
 from tests.pipeline.test_conf import PARTS, names
-from verify.base import BuildsStep
+from verify.base import BuildsStep, NeedsRanks
 
 TEXT = "Repeat this sentence twice: the grey cat sat on the grey mat by the grey wall."
 
@@ -61,13 +62,24 @@ def skip_without_files(drafter: str) -> None:
         pytest.skip(f"drafter={drafter}: its head is not there")
 
 
+def ranks_for(verify: str) -> str:
+    """The override that gives a backend the ranks it needs."""
+    backend = cell_of(f"verify={verify}").verify
+    if not isinstance(backend, NeedsRanks):
+        return "parallelism.tp=1"
+    if torch.cuda.device_count() < backend.min_ranks:
+        pytest.skip(f"verify={verify} needs {backend.min_ranks} GPUs")
+    return f"parallelism.tp={backend.min_ranks}"
+
+
 @pytest.mark.parametrize("verify", able("verify", BuildsStep))
 @pytest.mark.parametrize("drafter", able("drafter", Proposes))
 def test_every_arm_gives_the_plain_greedy_output_and_proves_its_label(
     drafter, verify, prompt, plain
 ):
     skip_without_files(drafter)
-    response, proof = answer(prompt, f"drafter={drafter}", f"verify={verify}")
+    overrides = (f"drafter={drafter}", f"verify={verify}", ranks_for(verify))
+    response, proof = answer(prompt, *overrides)
     assert response.tokens == plain
     assert proof.num_verify_steps == len(response.committed)
 
@@ -77,6 +89,14 @@ def test_without_a_compiler_a_trace_is_captured_and_the_proof_says_so(prompt, pl
     assert proof.capture == "jit_trace"
     assert proof.linear == "torch float32"
     assert response.tokens == plain
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram_tree"])
+def test_two_ranks_give_the_plain_output_with_two_allreduces_a_layer(prompt, plain, drafter):
+    cell = ("verify=extend", "parallelism.tp=2", "engine.device=cpu", f"drafter={drafter}")
+    response, proof = answer(prompt, *cell)
+    assert response.tokens == plain
+    assert (proof.allreduce, proof.allreduces_per_step) == ("gloo", 60)
 
 
 def test_a_label_that_the_proof_contradicts_is_named(prompt):
@@ -96,6 +116,7 @@ def test_a_label_that_the_proof_contradicts_is_named(prompt):
         ("sampling.max_new_tokens=1", "sampling.max_new_tokens=1: at least 2"),
         ("sampling.temperature=-1", "sampling.temperature=-1"),
         ("parallelism.tp=0", "parallelism.tp=0: must be 1 or more"),
+        ("verify=fused_allreduce", r"needs several ranks; set parallelism\.tp=2 or more"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(override, message):
