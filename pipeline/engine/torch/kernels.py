@@ -81,11 +81,20 @@ class Kernels(Protocol):
         ...
 
 
+# Overlapping launches and bulk prefetches: Hopper and later.
+_LEAST_CAPABILITY = (9, 0)
+
+
 def kernels_for(device: torch.device, dtype: torch.dtype) -> Kernels:
     """Return the fastest kernels for tensors of this device and type."""
-    compilers = all(importlib.util.find_spec(name) for name in ("triton", "cuda"))
-    if device.type == "cuda" and dtype == torch.bfloat16 and compilers:
+    if device.type == "cuda" and dtype == torch.bfloat16 and _can_compile_for(device):
         from pipeline.engine.torch import gpu
 
         return cast(Kernels, gpu)
     return cast(Kernels, ops)
+
+
+def _can_compile_for(device: torch.device) -> bool:
+    """Whether our kernels run on a GPU: Triton and CUDA's bindings come with torch for NVIDIA."""
+    installed = all(importlib.util.find_spec(name) for name in ("triton", "cuda"))
+    return installed and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
