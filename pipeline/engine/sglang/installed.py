@@ -17,7 +17,9 @@ ASK_VERSION_S = 60.0
 ASK_PARSER_S = 300.0
 _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 _PARSER = """
-import argparse, json, sys
+import argparse, importlib.metadata, json, sys
+sys.stdout.write("version " + importlib.metadata.version("sglang") + "\\n")
+sys.stdout.flush()
 from sglang.srt.server_args import ServerArgs
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
@@ -33,10 +35,12 @@ class Parsed:
     """What the parser said.
 
     Attributes:
+        version: The installed one; empty if there is none.
         options: Every option that it knows, with dashes; empty if SGLang cannot be imported.
         refusal: Why it refuses the arguments; empty if it takes them.
     """
 
+    version: str
     options: frozenset[str]
     refusal: str
 
@@ -61,10 +65,12 @@ def parse(python: str, arguments: Sequence[str]) -> Parsed:
     """
     command = [python or sys.executable, "-c", _PARSER, json.dumps(list(arguments))]
     done = _ask(command, ASK_PARSER_S)
-    listed = next((line for line in done.stdout.splitlines() if line.startswith('["-')), "[]")
+    said = done.stdout.splitlines()
+    version = next((line.split()[1] for line in said if line.startswith("version ")), "")
+    listed = next((line for line in said if line.startswith('["-')), "[]")
     options = frozenset(json.loads(listed))
     lines = done.stderr.strip().splitlines() or ["no message"]
-    return Parsed(options, lines[-1] if done.returncode else "")
+    return Parsed(version, options, lines[-1] if done.returncode else "")
 
 
 def check_version(version: str, options: frozenset[str]) -> None:

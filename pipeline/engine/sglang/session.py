@@ -19,7 +19,7 @@ from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.environment import install_plugin, server_environment
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.gpus import wait_for_room
-from pipeline.engine.sglang.installed import check_version, installed_version, parse
+from pipeline.engine.sglang.installed import check_version, parse
 from pipeline.engine.sglang.metrics import Answer, device_seconds, margins, response
 from pipeline.engine.sglang.names import names
 from pipeline.engine.sglang.records import Records, read_records
@@ -150,13 +150,13 @@ class SglangSession:
     def _checked_version(self) -> str:
         """Let the installed SGLang read the arguments; return the version whose names are used."""
         engine = self._engine
-        installed = installed_version(engine.python)
+        parsed = parse(engine.python, self._arguments.words(port=1))
+        installed = parsed.version
         if not installed:
             raise ValueError(
                 "engine=sglang: SGLang is not installed here; pip install 'specroi[sglang]', or"
                 " name an interpreter that has it in engine.python"
             )
-        parsed = parse(engine.python, self._arguments.words(port=1))
         if engine.version == "auto":
             check_version(installed, parsed.options)
         if parsed.options and parsed.refusal:

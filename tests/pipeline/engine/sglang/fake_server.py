@@ -267,9 +267,10 @@ def serve(arguments: list[str]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Serve `-c CODE …` (the probes) and `-m sglang.launch_server …`."""
-    if arguments[0] == "-c" and "importlib.metadata" in arguments[1]:
+    if arguments[0] == "-c" and "ServerArgs" not in arguments[1]:
         say(VERSION)
     elif arguments[0] == "-c":
+        say(f"version {VERSION}")
         say(json.dumps(options()))
         unknown = [w for w in json.loads(arguments[2]) if w.startswith("--") and w not in options()]
         if unknown:
