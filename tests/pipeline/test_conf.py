@@ -65,3 +65,8 @@ def test_an_unknown_setting_of_a_class_is_refused():
     config = composed("+drafter.num_draft_tokns=3", "drafter=ngram")
     with pytest.raises(ValueError, match=r"drafter: .*num_draft_tokns"):
         build_part(config, "drafter")
+
+
+def test_what_an_experiment_sets_goes_before_the_defaults():
+    assert composed("experiment=demo").measurement.max_seconds == 150
+    assert composed("experiment=demo", "measurement.max_seconds=7").measurement.max_seconds == 7
