@@ -1,7 +1,6 @@
 """An interpreter that plays SGLang, a target folder, and cells for them."""
 
 import json
-import os
 import sys
 import time
 from dataclasses import replace
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
@@ -46,13 +47,13 @@ def python(tmp_path, monkeypatch) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path, embedded, cache) -> Path:
-    """A target's folder: a configuration, and the embedded target's tokenizer."""
+def folder(tmp_path) -> Path:
+    """A target's folder: a configuration, and a tokenizer of one word."""
     path = tmp_path / "target"
     path.mkdir()
     (path / "config.json").write_text(json.dumps(CONFIG))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        os.link(embedded.folder(cache) / name, path / name)
+    (path / "tokenizer_config.json").write_text("{}")
+    Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(path / "tokenizer.json"))
     return path
 
 
