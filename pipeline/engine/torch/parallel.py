@@ -7,29 +7,24 @@ ever for a rank that is gone.
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama, Weights
+from pipeline.engine.torch.llama import Weights
 from pipeline.engine.torch.mailbox import Mailbox
-from pipeline.engine.torch.shards import Shard, shards
+from pipeline.engine.torch.rank import Loads, Ranks, follow, packed
+from pipeline.engine.torch.shards import shards
 from verify.base import (
     BuildsStep,
     Join,
@@ -43,46 +38,6 @@ from verify.base import (
 from verify.ranks import ENVIRONMENT
 
 _GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
-_PR_SET_PDEATHSIG = 1
-
-
-class Loads(Protocol):
-    """Loads one rank's part of a target; picklable, since every rank calls it in its process."""
-
-    def __call__(self, shard: Shard, device: torch.device) -> Llama:
-        """Return the target with this rank's weights and cache; joins and head are still local."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    """What a rank needs to take its place."""
-
-    loader: Loads
-    shape: TargetShape
-    world: int
-    device: str
-    rendezvous: str
-
-    def join(self, rank: int) -> Llama:
-        """Meet the other ranks and return this one's model, which works with theirs."""
-        device = torch.device(f"cuda:{rank}" if self.device == "cuda" else "cpu")
-        if self.device == "cuda":
-            torch.cuda.set_device(device)
-        dist.init_process_group(
-            "nccl" if self.device == "cuda" else "gloo",
-            init_method=self.rendezvous,
-            rank=rank,
-            world_size=self.world,
-            device_id=device if self.device == "cuda" else None,
-        )
-        group = dist.group.WORLD
-        assert group is not None
-        model = self.loader(shards(self.shape, self.world)[rank], device)
-        model.join = SeparateJoin(model.kernels, group)
-        head = VocabularyParallelHead(model.weights.head, self.shape.vocab_size, group)
-        model.weights = model.weights._replace(head=head)
-        return model
 
 
 class ParallelLlama:
@@ -116,12 +71,12 @@ class ParallelLlama:
         self.shape = shape
         self._folder = tempfile.TemporaryDirectory()
         rendezvous = f"file://{Path(self._folder.name, 'ranks')}"
-        ranks = _Ranks(loader, shape, world, device, rendezvous)
+        ranks = Ranks(loader, shape, world, device, rendezvous)
         self._mailbox = Mailbox(world - 1)
         spawn = multiprocessing.get_context("spawn")
         self._followers = [
             spawn.Process(
-                target=_follow,
+                target=follow,
                 args=(ranks, rank, self._mailbox.name, torch.get_num_threads()),
                 daemon=True,
             )
@@ -166,7 +121,7 @@ class ParallelLlama:
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward on all ranks."""
-        self._mailbox.post("forward", _packed(step))
+        self._mailbox.post("forward", packed(step))
         return self.local.forward(step)
 
     def build(self, backend: BuildsStep, width: int, threads: int) -> VerifyStep:
@@ -212,7 +167,7 @@ class _LedStep:
         self._step, self._mailbox = step, mailbox
 
     def __call__(self, step: StepInput) -> StepOutput:
-        self._mailbox.post("step", _packed(step))
+        self._mailbox.post("step", packed(step))
         return self._step(step)
 
     @property
@@ -239,65 +194,6 @@ class _LedCache(KVCache):
         if rows != tuple(range(len(rows))):
             self._mailbox.post("keep", self.length, rows)
         super().keep(rows)
-
-
-def _follow(ranks: _Ranks, rank: int, mailbox_name: str, threads: int) -> None:
-    """Be one of the other ranks until rank 0 says close or is gone."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to handle
-    torch.set_num_threads(threads)
-    mailbox = Mailbox(ranks.world - 1, mailbox_name)
-    model = ranks.join(rank)
-    step: VerifyStep | None = None
-    with torch.inference_mode():
-        for command, arguments in mailbox.commands(rank - 1, parent):
-            if command == "close":
-                break
-            step = _obey(model, step, command, arguments)
-    dist.destroy_process_group()
-    mailbox.close()
-
-
-def _obey(
-    model: Llama, step: VerifyStep | None, command: str, arguments: tuple[Any, ...]
-) -> VerifyStep | None:
-    """Do what rank 0 does; return the step that is built now."""
-    if command == "forward":
-        model.forward(_unpacked(arguments[0]))
-    elif command == "build":
-        with suppress(ValueError):  # rank 0 is refused alike, and says so
-            return _built(model, *arguments)
-        return None
-    elif command == "step":
-        assert step is not None
-        step(_unpacked(arguments[0]))
-    elif command == "drop":
-        assert step is not None
-        step.close()
-        return None
-    elif command == "keep":
-        model.cache.length, rows = arguments
-        model.cache.keep(rows)
-    return step
-
-
-def _built(model: Llama, backend: BuildsStep, width: int, threads: int) -> VerifyStep:
-    """Build a backend's step."""
-    return backend.build(model, width, threads)
-
-
-def _packed(step: StepInput) -> tuple[bytes, bytes, bytes, int]:
-    """Return a step as bytes: pickling tensors would take a tenth of a verify step."""
-    tokens, positions, mask = (part.numpy().tobytes() for part in step[:3])
-    return tokens, positions, mask, step.start
-
-
-def _unpacked(packed: tuple[bytes, bytes, bytes, int]) -> StepInput:
-    """Return the step again."""
-    tokens, positions = (torch.frombuffer(bytearray(p), dtype=torch.int64) for p in packed[:2])
-    mask = torch.frombuffer(bytearray(packed[2]), dtype=torch.bool)
-    return StepInput(tokens, positions, mask.view(len(tokens), len(tokens)), packed[3])
 
 
 def _end(process: BaseProcess) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -46,12 +47,10 @@ def dense_weights(
         return torch.cat([load(f"{name}.weight") for name in names])
 
     def matrix(*names: str) -> Matrix:
-        weight = stacked(names)
-        return lambda x: run.linear(x, weight)
+        return partial(run.linear, weight=stacked(names))
 
     def gated(*names: str) -> Matrix:
-        weight = stacked(names)
-        return lambda x: run.gated(x, weight)
+        return partial(run.gated, weight=stacked(names))
 
     embedding = load(EMBEDDING)
     head = embedding if shape.tie_word_embeddings else load(HEAD)
