@@ -57,15 +57,10 @@ def response(
     Raises:
         Miscount: Reply and steps contradict each other.
     """
-    tokens, meta = tuple(answer.reply["output_ids"]), answer.reply["meta_info"]
-    finish = meta["finish_reason"]
-    if finish is None or finish["type"] not in ("stop", "length"):
-        raise Miscount(f"prompt {answer.prompt.id} ended with {finish}")
-    if len(tokens) != meta["completion_tokens"]:
-        raise Miscount(f"{len(tokens)} tokens came back, {meta['completion_tokens']} were counted")
+    tokens = _checked_tokens(answer)
     steps = records.of(answer.rid)
     committed = [step.committed[answer.rid] for step in steps]
-    _check_against_meta(committed, meta)
+    _check_against_meta(committed, answer.reply["meta_info"])
     times = [records.first_s.get(answer.rid, 0.0), *(step.at_s for step in steps)]
     decode_ms = (times[-1] - times[0]) * 1e3
     if not 0 <= decode_ms <= answer.wall_ms:
@@ -87,7 +82,7 @@ def response(
         step_ms=tuple((b - a) * 1e3 for a, b in pairwise(times)),
         prefill_ms=answer.wall_ms - decode_ms,
         decode_ms=decode_ms,
-        finish=str(finish["type"]),
+        finish=str(answer.reply["meta_info"]["finish_reason"]["type"]),
         others_cpu=answer.others_cpu,
     )
 
@@ -142,6 +137,17 @@ def timer_disagreement(steps: Sequence[StepRecord], seconds: float) -> str:
             f" {seconds:.3f} s"
         )
     return ""
+
+
+def _checked_tokens(answer: Answer) -> tuple[int, ...]:
+    """Return the tokens of a whole answer."""
+    tokens, meta = tuple(answer.reply["output_ids"]), answer.reply["meta_info"]
+    finish = meta["finish_reason"]
+    if finish is None or finish["type"] not in ("stop", "length"):
+        raise Miscount(f"prompt {answer.prompt.id} ended with {finish}")
+    if len(tokens) != meta["completion_tokens"]:
+        raise Miscount(f"{len(tokens)} tokens came back, {meta['completion_tokens']} were counted")
+    return tokens
 
 
 def _check_against_meta(committed: Sequence[int], meta: dict[str, Any]) -> None:

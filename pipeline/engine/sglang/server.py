@@ -1,28 +1,22 @@
-"""A server's process: started in its own group, known to be ours, and never left behind."""
+"""A server: started on a free port, known to be ours, ready when it has completed a request."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from pipeline.engine.sglang.arguments import HOST
 from pipeline.engine.sglang.client import Client, ServerFault
 from pipeline.engine.sglang.gpus import fence, gpus
 from pipeline.engine.sglang.log import ServerLog
+from pipeline.engine.sglang.process import Family
 
 BIND_ATTEMPTS = 5
 POLL_S = 0.2
 HEALTH_S = 2.0
-KILL_S = 20.0
 PROBE = {"max_new_tokens": 2, "temperature": 0.0, "ignore_eos": True}
 
 
@@ -45,8 +39,43 @@ class TimeOuts:
     fence: float
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        command: The whole command for a port.
+        environment: Put over this process's own.
+        served_name: The name that it must answer under.
+        folder: For its log.
+        time_outs: How long each wait may be.
+        probe_ids: Prompt of the request that shows it ready.
+    """
+
+    command: Callable[[int], list[str]]
+    environment: Mapping[str, str]
+    served_name: str
+    folder: Path
+    time_outs: TimeOuts
+    probe_ids: tuple[int, ...]
+
+
 class PortTaken(ServerFault):
-    """Another process answers at the port."""
+    """Another process has the port."""
+
+
+def start_server(launch: Launch) -> Server:
+    """Start a server; a port that someone else takes first is left to them.
+
+    Raises:
+        ServerFault: It ended, hung, or did not become ready; nothing of it is left.
+    """
+    for attempt in range(BIND_ATTEMPTS):
+        try:
+            return Server(launch, attempt)
+        except PortTaken as taken:
+            last = taken
+    raise ServerFault(f"{BIND_ATTEMPTS} ports in a row were taken; {last}")
 
 
 class Server:
@@ -56,53 +85,30 @@ class Server:
         client: Talks to it.
         log: What it says.
         command: What was launched.
-        family: Its processes, as far as they have been seen.
+        family: Its processes.
     """
 
-    def __init__(
-        self,
-        command: Callable[[int], list[str]],
-        environment: Mapping[str, str],
-        served_name: str,
-        folder: Path,
-        time_outs: TimeOuts,
-        probe_ids: tuple[int, ...],
-    ) -> None:
+    def __init__(self, launch: Launch, attempt: int) -> None:
         """Start it and wait until it has completed a request.
 
-        Args:
-            command: The whole command for a port.
-            environment: Put over this process's own.
-            served_name: The name that it must answer under.
-            folder: For its log.
-            time_outs: How long each wait may be.
-            probe_ids: Prompt of the request that shows it ready.
-
         Raises:
-            ServerFault: It ended, hung, or did not become ready; nothing of it is left.
+            ServerFault: It did not; nothing of it is left. `PortTaken` if another port may do.
         """
-        self._served_name, self._time_outs = served_name, time_outs
-        self._before = gpus()
-        self.family: list[psutil.Process] = []
-        for attempt in range(BIND_ATTEMPTS):
-            port = _free_port()
-            self.command = command(port)
-            self.log = ServerLog(folder / f"server_{attempt}.log")
-            self._launch(environment, folder / f"server_{attempt}.log")
-            self.client = Client(port, self.check_alive, time_outs.request, time_outs.hang)
-            try:
-                self._wait_ready(port, probe_ids)
-                return
-            except ServerFault as fault:
-                taken = isinstance(fault, PortTaken) or self.log.bind_failed
-                self._stop_after(fault)
-                if not taken:
-                    raise
-                last = fault
-            except BaseException:
-                self.stop()
-                raise
-        raise ServerFault(f"{BIND_ATTEMPTS} ports in a row were taken; {last}")
+        self._launch, self._before = launch, gpus()
+        port, path = _free_port(), launch.folder / f"server_{attempt}.log"
+        self.command = launch.command(port)
+        self.log = ServerLog(path)
+        self.family = Family(self.command, launch.environment, path)
+        waits = launch.time_outs
+        self.client = Client(port, self.check_alive, waits.request, waits.hang)
+        try:
+            self._wait_ready(port)
+        except ServerFault as fault:
+            kind = PortTaken if self.log.bind_failed else type(fault)
+            raise kind(f"{fault}{self._stop_after_fault()}") from fault
+        except BaseException:
+            self.stop()
+            raise
 
     def check_alive(self) -> None:
         """Refuse to wait for a server that is gone.
@@ -110,9 +116,9 @@ class Server:
         Raises:
             ServerFault: It ended; the text has its last words.
         """
-        code = self._process.poll()
-        if code is not None:
-            raise ServerFault(f"the server ended with status {code}: {self.log.cause}")
+        status = self.family.status
+        if status is not None:
+            raise ServerFault(f"the server ended with status {status}: {self.log.cause}")
 
     def stop(self) -> None:
         """End every process of the server, and wait for the GPUs' memory; twice does no harm.
@@ -120,82 +126,44 @@ class Server:
         Raises:
             RuntimeError: A process or its memory is still there.
         """
-        self._note_family()
-        if self._process.poll() is None:
-            self._signal_group(signal.SIGCONT)  # a stopped process would not see the other one
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(self._time_outs.stop)
-        self._signal_group(signal.SIGKILL)
-        for process in self.family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._process.wait(KILL_S)
+        self.family.end(self._launch.time_outs.stop)
         self.log.close()
-        deadline = time.monotonic() + KILL_S
-        while alive := [process for process in self.family if _is_alive(process)]:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes of the server cannot be killed: {alive}")
-            time.sleep(POLL_S / 10)
-        fence(self._before, self._time_outs.fence)
+        fence(self._before, self._launch.time_outs.fence)
 
-    def _stop_after(self, fault: ServerFault) -> None:
-        """Stop; what stays behind is added to the fault, which came first."""
+    def _stop_after_fault(self) -> str:
+        """Stop, and say what stays behind: it is added to the fault, which came first."""
         try:
             self.stop()
         except RuntimeError as left:
-            raise ServerFault(f"{fault}; then {left}") from fault
+            return f"; then {left}"
+        return ""
 
-    def _launch(self, environment: Mapping[str, str], log: Path) -> None:
-        """Start the process at the head of a group of its own."""
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                self.command,
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.family = []
-
-    def _wait_ready(self, port: int, probe_ids: tuple[int, ...]) -> None:
+    def _wait_ready(self, port: int) -> None:
         """Wait until our own process has completed a request."""
-        deadline = time.monotonic() + self._time_outs.start
+        longest = self._launch.time_outs.start
+        deadline = time.monotonic() + longest
         while not self.client.healthy(HEALTH_S):
             self.check_alive()
-            self._note_family()
+            self.family.look()
             if time.monotonic() > deadline:
                 raise ServerFault(
-                    f"not ready within engine.start_timeout_s={self._time_outs.start:g};"
+                    f"not ready within engine.start_timeout_s={longest:g};"
                     f" it was {self.log.phase}: {self.log.cause}"
                 )
             time.sleep(POLL_S)
         self._check_ours(port)
-        answer = self.client.generate({"input_ids": list(probe_ids), "sampling_params": PROBE})
+        body = {"input_ids": list(self._launch.probe_ids), "sampling_params": PROBE}
+        answer = self.client.generate(body)
         if len(answer.get("output_ids", ())) != PROBE["max_new_tokens"]:
             raise ServerFault(f"the first completion has no tokens: {str(answer)[:200]}")
 
     def _check_ours(self, port: int) -> None:
         """Refuse another server at our port: it would be measured in place of ours."""
-        self._note_family()
-        if not any(_listens(process, port) for process in self.family):
+        if not self.family.listens(port):
             raise PortTaken(f"port {port} is answered by a process that is not ours")
         models = [model.get("id") for model in self.client.get("/v1/models").get("data", [])]
-        if models != [self._served_name]:
-            raise PortTaken(f"port {port} serves {models}, not {self._served_name}")
-
-    def _note_family(self) -> None:
-        """Remember the server's processes while their parents are there."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._process.pid)
-            known = {process.pid for process in self.family}
-            found = [root, *root.children(recursive=True)]
-            self.family += [process for process in found if process.pid not in known]
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        if models != [self._launch.served_name]:
+            raise PortTaken(f"port {port} serves {models}, not {self._launch.served_name}")
 
 
 def _free_port() -> int:
@@ -203,20 +171,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Whether a process still holds anything; a zombie only waits for its parent."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _listens(process: psutil.Process, port: int) -> bool:
-    """Whether a process listens at a port."""
-    try:
-        connections = process.net_connections(kind="tcp")
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
-    return any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections)

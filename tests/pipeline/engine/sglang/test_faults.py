@@ -68,7 +68,7 @@ def test_a_server_that_breaks_in_a_request_ends_the_cell(cell, started, fault, s
 def test_a_server_that_ignores_sigterm_is_killed_with_its_group(cell, started):
     short = replace(cell, engine=replace(cell.engine, stop_timeout_s=0.3))
     session = started(short, "ignores_sigterm")
-    family = psutil.Process(session.server._process.pid).children(recursive=True)
+    family = psutil.Process(session.server.family._head.pid).children(recursive=True)
     assert family, "a scheduler runs beside it"
     session.close()
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
@@ -76,7 +76,7 @@ def test_a_server_that_ignores_sigterm_is_killed_with_its_group(cell, started):
 
 def test_a_scheduler_is_gone_even_if_its_server_was_killed_first(cell, started):
     session = started(cell)
-    os.kill(session.server._process.pid, signal.SIGKILL)
+    os.kill(session.server.family._head.pid, signal.SIGKILL)
     with pytest.raises(ServerFault, match="the server ended with status -9"):
         session.generate(PROMPTS[0], 0)
 

@@ -1,0 +1,113 @@
+"""A process at the head of a group of its own, with all that it starts; none outlives its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+KILL_S = 20.0
+POLL_S = 0.02
+
+
+class Family:
+    """A running command and its descendants.
+
+    Attributes:
+        members: Its processes, as far as they have been seen.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start the command.
+
+        Args:
+            command: Program and arguments.
+            environment: Put over this process's own.
+            log: File for all that it prints.
+        """
+        self.members: list[psutil.Process] = []
+        self._gone = False
+        with log.open("wb") as file:
+            self._head = subprocess.Popen(
+                command,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def status(self) -> int | None:
+        """The head's exit status, None while it runs."""
+        return self._head.poll()
+
+    def look(self) -> None:
+        """Note the members while their parents are there: an orphan could not be found again."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            head = psutil.Process(self._head.pid)
+            known = {process.pid for process in self.members}
+            found = [head, *head.children(recursive=True)]
+            self.members += [process for process in found if process.pid not in known]
+
+    def listens(self, port: int) -> bool:
+        """Whether a member listens at a port."""
+        self.look()
+        return any(_listens(process, port) for process in self.members)
+
+    def end(self, grace_s: float) -> None:
+        """Ask the head to end, then kill whatever is left of the group; once.
+
+        Args:
+            grace_s: From asking to killing.
+
+        Raises:
+            RuntimeError: A process cannot be killed.
+        """
+        if self._gone:
+            return
+        self.look()
+        if self.status is None:
+            self._signal(signal.SIGCONT)  # a stopped process would not see the next one
+            self._head.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._head.wait(grace_s)
+        self._signal(signal.SIGKILL)
+        for process in self.members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._head.wait(KILL_S)
+        deadline = time.monotonic() + KILL_S
+        while alive := [process for process in self.members if _is_alive(process)]:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"processes of the server cannot be killed: {alive}")
+            time.sleep(POLL_S)
+        self._gone = True
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._head.pid, number)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether a process still holds anything; a zombie only waits for its parent."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _listens(process: psutil.Process, port: int) -> bool:
+    """Whether a process listens at a port."""
+    try:
+        connections = process.net_connections(kind="tcp")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+    return any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections)
