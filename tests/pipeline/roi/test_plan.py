@@ -88,6 +88,17 @@ def test_a_breakdown_of_the_step_tells_launches_and_waiting_apart(comparison, tm
     assert "removes at most 2.00 ms (the all-reduces' own floor)" in text
 
 
+def test_a_breakdown_that_the_engine_traced_by_itself_is_used(comparison, tmp_path):
+    parts = {"compute": 12.0, "wire": 2.0, "wait": 9.0, "launch": 13.0}
+    records = tuple(
+        replace(record, settings=record.settings | {"breakdown": json.dumps(parts)})
+        for record in comparison.records
+    )
+    traced = replace(comparison, records=records)
+    list(sections(traced, cell_names(records), tmp_path))
+    assert "capture the verify step in a graph** removes 13.0 ms" in (tmp_path / NAME).read_text()
+
+
 def test_without_a_drafter_or_a_baseline_there_is_no_plan():
     plain, drafted = make_sweep(prompts_per_class=2, num_tokens=32)[1::2]
 

@@ -1,5 +1,6 @@
 """A whole cell against a server that plays SGLang: counts, times, proof."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from pipeline.measure import measure
 from pipeline.plan import Planned
 from pipeline.record import Status
 from tests.pipeline.engine.sglang.prompts import PROMPTS
+from verify.breakdown import Breakdown
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 from verify.graph_captured import GraphCaptured
@@ -91,7 +93,9 @@ def test_the_kernels_of_a_trace_say_which_all_reduce_ran(
     assert (proof.allreduce, proof.fused_allreduces_per_step) == (kind, fused)
     assert proof.allreduces_per_step == 97
     assert verify.contradiction(proof) is None
-    assert "97" in session.settings()["trace"] or fused
+    settings = session.settings()
+    assert f"all-reduces: {fused} fused" in settings["trace"]
+    assert Breakdown(**json.loads(settings["breakdown"])).total > 0
 
 
 def test_a_fused_cell_that_ran_unfused_is_contradicted_with_the_share(started, ngram_cell):
