@@ -5,6 +5,8 @@
         drafter=none,ngram,scratch_here,published_here engine.load_format=dummy \
         sampling.held_accept_length=2.0
 
+`... /tmp/moe head` writes the head alone, which is large: on a box that has the rest already.
+
 Shape: Qwen3-30B-A3B with 16 of its 128 experts, whose layers fuse both all-reduces; prompts are
 tokenised with the embedded target's tokenizer. Good for what a step costs, never for what it
 accepts: give sampling.held_accept_length.
@@ -18,13 +20,10 @@ import sys
 from pathlib import Path
 
 import torch
-from hydra import compose, initialize_config_module
-from hydra.utils import instantiate
 
 from drafters.eagle3.checkpoint import Head, save_head
 from drafters.eagle3.shape import HeadShape, tensor_shapes
 from drafters.vocab.maps import VocabMap
-from pipeline.cache import cache_root
 
 CONFIG = {
     "architectures": ["Qwen3MoeForCausalLM"],
@@ -56,6 +55,11 @@ CONFIG = {
 
 def main(folder: Path) -> None:
     """Write `folder/target`, `folder/head`, and the yamls that name them in `folder/conf`."""
+    from hydra import compose, initialize_config_module
+    from hydra.utils import instantiate
+
+    from pipeline.cache import cache_root
+
     target = folder / "target"
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
@@ -104,4 +108,7 @@ def random_head() -> Head:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[2:] == ["head"]:
+        save_head(random_head(), Path(sys.argv[1]) / "head")
+    else:
+        main(Path(sys.argv[1]))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pipeline.engine.sglang.names import FLAGS, VERSIONS
 
@@ -45,6 +46,7 @@ class Parsed:
     refusal: str
 
 
+@lru_cache
 def installed_version(python: str) -> str:
     """Return the version that an interpreter has, "" if it has none.
 

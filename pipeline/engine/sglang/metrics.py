@@ -17,7 +17,8 @@ from pipeline.engine.base import Prompt, Response
 from pipeline.engine.sglang.names import DEVICE_TIMER
 from pipeline.engine.sglang.records import Records, StepRecord
 
-TIMER_TOLERANCE = 0.1  # captured: SGLang's timer starts inside ours and leaves little out
+TIMER_TOLERANCE = 0.1  # captured: SGLang's timer starts inside ours and leaves little out,
+TIMER_SLACK_MS = 0.3  # at most what the host does between the two marks while the device is idle
 TIMER_LEAST_STEPS = 50  # below, a step that one of the clocks has not reported yet weighs too much
 
 
@@ -129,9 +130,8 @@ def timer_disagreement(steps: Sequence[StepRecord], seconds: float) -> str:
     if len(steps) < TIMER_LEAST_STEPS or not seconds:
         return ""
     eager = not all(step.graph for step in steps)
-    if seconds > ours * (1 + TIMER_TOLERANCE) or (
-        not eager and seconds < ours * (1 - TIMER_TOLERANCE)
-    ):
+    slack = max(ours * TIMER_TOLERANCE, len(steps) * TIMER_SLACK_MS / 1e3)
+    if seconds > ours * (1 + TIMER_TOLERANCE) or (not eager and seconds < ours - slack):
         return (
             f"the plugin timed {ours:.3f} s of target forwards, SGLang's device timer"
             f" {seconds:.3f} s"
