@@ -100,6 +100,8 @@ def flat(cell: Cell) -> dict[str, str]:
             out[prefix] = str(value)
 
     walk("", describe(cell))
+    if note := getattr(cell.drafter, "note", ""):
+        out["drafter.note"] = note  # what a reader of a table must know, such as a stand-in
     return out | {
         "target": cell.target.name,
         "drafter": cell.drafter.name,

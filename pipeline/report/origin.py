@@ -29,6 +29,9 @@ def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str
         ],
         text=6,
     )
+    for note in dict.fromkeys(r.params.get("drafter.note", "") for r in records):
+        if note:
+            yield f"**{note[:1].upper()}{note[1:]}.**"
     phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
     yield table(
         ("cell", *(f"{phase.replace('_', ' ')}, s" for phase in phases)),

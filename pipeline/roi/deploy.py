@@ -20,7 +20,7 @@ def deploy_command(record: CellRecord) -> str:
         return record.settings["deploy"]
     target = record.params.get("target.source", "package:")
     if target.startswith("package:"):  # a file that only the embedded engine reads
-        target = record.params.get("target", "MODEL")
+        target = record.settings.get("target_folder", record.params.get("target", "MODEL"))
     words = [
         "python -m sglang.launch_server",
         f"--model-path {target}",

@@ -333,3 +333,11 @@ def test_wrong_arguments_get_one_clear_line(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_stand_in_is_named(tmp_path):
+    plain, *others = make_sweep()
+    note = "aq_medai_k2 on smollm2_135m is a stand-in"
+    noted = replace(others[0], params=others[0].params | {"drafter.note": note})
+    text = report([plain, noted, *others[1:]], tmp_path)
+    assert text.count("**Aq_medai_k2 on smollm2_135m is a stand-in.**") == 1

@@ -78,6 +78,7 @@ class TorchSession:
             "linear": self._model.linear,
             "torch": torch.__version__,
             "target_digest": self._checkpoint.digest,
+            "target_folder": str(getattr(self._checkpoint, "folder", "none: random weights")),
             "seed": str(self._cell.sampling.seed),
         }
 
