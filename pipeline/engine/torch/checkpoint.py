@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from verify.native.packed import Packed
 
 from pipeline.engine.torch.gguf import FORMATS
 from pipeline.engine.torch.gguf_checkpoint import MANIFEST
 from pipeline.engine.torch.shape import read_shape, tensor_shapes
 from pipeline.tokenizer import Tokenizer, read_json
 from verify.base import TargetShape
+from verify.native.packed import Packed
 
 _DTYPES = ("F32", "F16", "BF16")
 
