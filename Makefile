@@ -40,7 +40,7 @@ test: $(VENV)/dev
 	$(BIN)/python -m pytest -q
 
 lint: $(VENV)/dev
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
