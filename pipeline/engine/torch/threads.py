@@ -1,4 +1,4 @@
-"""How many CPU threads decode fastest: measured once per machine and target, then remembered."""
+"""How many CPU threads decode fastest: measured once per sweep, the same for all of its cells."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import fcntl
 import json
 import os
 import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pipeline.reaper import SWEEP_MARK
+
 # A higher number of threads must win by this much: on shared cores it is the first to suffer.
 WORTH = 0.97
+# Each number is tried in several rounds, spread over seconds, and its fastest step counts: whatever
+# else runs, such as the disk taking in a checkpoint that was just converted, only ever slows one.
+ROUNDS, PAUSE_S = 6, 0.25
 
 
 def available_cores() -> int:
@@ -23,36 +29,43 @@ def available_cores() -> int:
 def calibrated_threads(measure: Callable[[int], float], digest: str, cache: Path) -> int:
     """Return the number of threads whose decode step is fastest.
 
-    Cells of one sweep start in processes of their own; they must agree, so the first one measures
-    and the others read its answer.
+    Cells of one sweep warm up in processes of their own; they must agree, so the first one measures
+    and the others read its answer. The next sweep measures again, since the machine may be another
+    or busier.
 
     Args:
-        measure: Gives the time of a decode step at a number of threads.
+        measure: Gives the shortest time of a few decode steps at a number of threads.
         digest: Identity of the target's weights.
         cache: The cache folder.
     """
     cores = available_cores()
-    key = f"{platform.node()} {platform.machine()} {cores} cores, {digest[:16]}"
+    sweep = os.environ.get(SWEEP_MARK, f"process {os.getpid()}")
+    key = f"{sweep}, {platform.node()}, {cores} cores, {digest[:16]}"
     path = cache / "threads.json"
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         known = json.loads(file.read() or "{}")
         if key not in known:
-            known[key] = _fastest(measure, cores)
+            known = {key: fastest_threads(measure, cores, PAUSE_S)}
             file.truncate(0)
-            file.write(json.dumps(known, indent=1))
+            file.write(json.dumps(known))
     return int(known[key])
 
 
-def _fastest(measure: Callable[[int], float], cores: int) -> int:
+def fastest_threads(measure: Callable[[int], float], cores: int, pause_s: float = PAUSE_S) -> int:
     """Return the best of 1, 2, 4 … and all cores; fewer threads win a near tie."""
-    candidates = sorted(
-        {cores, *(1 << power for power in range(cores.bit_length()) if 1 << power <= cores)}
-    )
-    best, best_time = 1, float("inf")
-    for threads in candidates:
-        time = measure(threads)
-        if time < best_time * WORTH:
-            best, best_time = threads, time
+    powers = (1 << power for power in range(cores.bit_length()))
+    candidates = sorted({cores, *(threads for threads in powers if threads <= cores)})
+    if len(candidates) == 1:
+        return candidates[0]
+    times = dict.fromkeys(candidates, float("inf"))
+    for _ in range(ROUNDS):
+        for threads in candidates:
+            times[threads] = min(times[threads], measure(threads))
+        time.sleep(pause_s)
+    best = candidates[0]
+    for threads in candidates[1:]:
+        if times[threads] < times[best] * WORTH:
+            best = threads
     return best
