@@ -34,6 +34,7 @@ $(VENV)/dev: $(VENV)/ready
 	@touch $@
 
 demo: $(VENV)/ready
+	$(BIN)/python -m pipeline.target prepare
 	$(BIN)/python -m pipeline experiment=demo
 
 test: $(VENV)/dev
