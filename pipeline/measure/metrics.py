@@ -35,7 +35,8 @@ def metrics(measurement: Measurement) -> dict[str, float]:
 
 def _figures(figures: Figures, is_baseline: bool) -> dict[str, float]:
     """Flatten one set of figures."""
-    flat: dict[str, float] = {
+    # First in a tracker's lists stands what is logged first.
+    flat = _interval("tok_s", figures.tok_s) | {
         name: getattr(figures, name)
         for name in (
             "num_prompts",
@@ -51,7 +52,6 @@ def _figures(figures: Figures, is_baseline: bool) -> dict[str, float]:
         )
     }
     flat["decode_ms" if is_baseline else "verify_ms"] = figures.verify_ms
-    flat |= _interval("tok_s", figures.tok_s)
     flat |= _interval("accept_length", figures.accept_length)
     flat |= {f"accept_rate_{i}": rate for i, rate in enumerate(figures.accept_rate, start=1)}
     flat |= {f"steps_committing_{k}": n for k, n in enumerate(figures.histogram, start=1)}

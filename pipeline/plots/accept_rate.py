@@ -25,12 +25,14 @@ def accept_rate(cells: Cells) -> Figure:
             color, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
             axes.plot(range(1, last + 1), shares, color=color, marker=marker)
         ends = {c: (shares[-1] if shares[-1] == shares[-1] else 0.0) for c, shares in rates.items()}
-        for category, height in _apart(ends, 0.085).items():
+        heights = _apart(ends, 0.085)
+        for category, height in heights.items():
             label(axes, category, last, height, 8)
         axes.set_title(name, loc="left", fontsize=TITLE)
         axes.set_xticks(range(1, last + 1))
         axes.set_xlim(0.8, last + 0.25 * max(last, 2))
-        axes.set_ylim(0, 1)
+        axes.set_yticks([0, 0.5, 1])
+        axes.set_ylim(0, max(1.05, *heights.values()) + 0.03)  # a label outside would be left out
         axes.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("draft position: share accepted of the steps that reached it", fontsize=SMALL)
     return figure
