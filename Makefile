@@ -46,6 +46,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 dashboard: $(VENV)/ready
+	@mkdir -p runs
 	$(BIN)/mlflow server --backend-store-uri sqlite:///runs/mlflow.db --host 127.0.0.1 --port $(PORT)
 
 clean:
