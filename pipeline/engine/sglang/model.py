@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.source import PACKAGE, is_hub_id
 from pipeline.target import Target
+from pipeline.tokenizer import read_json
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def model_facts(path: str, revision: str = "") -> ModelFacts | None:
     folder = _local_folder(path, revision)
     if folder is None:
         return None
-    config = _read(folder / "config.json")
+    config = read_json(folder / "config.json")
     text = config.get("text_config") or config  # of a model that also sees
     try:
         return ModelFacts(
@@ -85,13 +84,3 @@ def _local_folder(path: str, revision: str) -> Path | None:
 
     found = try_to_load_from_cache(path, "config.json", revision=revision or None)
     return Path(found).parent if isinstance(found, str) else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return value
