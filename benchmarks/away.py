@@ -16,9 +16,17 @@ import itertools
 import pickle
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.lane import Lane
+    from pipeline.measuring import Measuring
+    from pipeline.plan import Planned
+    from pipeline.store import SweepFolder
+    from pipeline.turns import Turns
 
 SITE = ("hydra", "omegaconf", "antlr4")  # pure Python; the rest of what measuring needs is small
 START_S = REPETITION_S = 600.0
@@ -95,34 +103,54 @@ class Here:
 def measure(path: Path, runs: Path) -> None:
     """Measure every cell that can run, one after the other."""
     from pipeline.lane import Lane
-    from pipeline.progress import Progress
-    from pipeline.provenance import provenance
-    from pipeline.record import Status, save_record
-    from pipeline.store import create_sweep
-    from pipeline.turns import Turns
 
     planned, measuring = pickle.loads(path.read_bytes())
+    sweep = new_sweep(runs, planned)
+    turns = turns_of(measuring, len(planned), lambda lane: Here({}, lane.log))
+    for each in planned:
+        if end_skipped(each, sweep):
+            continue
+        lane = Lane(each, sweep.cell(each.cell.cell_id), each.record)
+        turns.run([lane])
+        print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
+    sweep.note(ended="FINISHED")
+
+
+def new_sweep(runs: Path, planned: Sequence[Planned]) -> SweepFolder:
+    """Make the folder of a sweep that is to be logged elsewhere."""
+    from pipeline.provenance import provenance
+    from pipeline.store import create_sweep
+
     ids = [each.cell.cell_id for each in planned]
     facts = {"provenance": provenance(), "settings": {"command": "benchmarks.away"}}
     tracking = {"uri": "", "experiment": "specroi", "runs": "runs"}
-    folder = create_sweep(runs, ids, **facts, tracking=tracking)
-    turns = Turns(
-        spawn=lambda lane: Here({}, lane.log),
+    return create_sweep(runs, ids, **facts, tracking=tracking)
+
+
+def turns_of(measuring: Measuring, count: int, spawn: Callable[[Lane], Here]) -> Turns:
+    """Return what measures `count` cells."""
+    from pipeline.progress import Progress
+    from pipeline.turns import Turns
+
+    return Turns(
+        spawn=spawn,
         measuring=measuring,
         start_timeout_s=START_S,
         repetition_timeout_s=REPETITION_S,
-        progress=Progress(len(planned), measuring.min_repetitions, sys.stdout),
+        progress=Progress(count, measuring.min_repetitions, sys.stdout),
         on_end=lambda lane: None,
         seed=0,
     )
-    for each in planned:
-        lane = Lane(each, folder.cell(each.cell.cell_id), each.record)
-        if each.impossible:
-            save_record(each.record.ended(Status.SKIPPED, each.impossible), lane.folder)
-            continue
-        turns.run([lane])
-        print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
-    folder.note(ended="FINISHED")
+
+
+def end_skipped(planned: Planned, sweep: SweepFolder) -> bool:
+    """Record a cell that cannot run; return whether it was one."""
+    from pipeline.record import Status, save_record
+
+    if planned.impossible:
+        record = planned.record.ended(Status.SKIPPED, planned.impossible)
+        save_record(record, sweep.cell(planned.cell.cell_id))
+    return bool(planned.impossible)
 
 
 def log(out: Path) -> None:

@@ -1,0 +1,97 @@
+r"""Measure a plan of `benchmarks.away` with all servers started at once, on a GPU box.
+
+    PYTHONPATH=away/site:$PYTHONPATH python3 -m benchmarks.together away/plan.pkl OUT
+
+Starting servers one after the other takes most of the time of a grid. Here all start at the same
+time, each stops itself (SIGSTOP) once it is ready, and only then are they measured, one at a time:
+a stopped server runs nothing, on the GPU or on the host. They share the GPUs' memory, so give
+engine.max_total_tokens, and the memory fence and the check for room are left out.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier, Lock
+from pathlib import Path
+from typing import Any
+
+from benchmarks.away import Here, end_skipped, new_sweep, turns_of
+from pipeline.engine.sglang import gpus
+from pipeline.lane import Lane, WorkerFailed
+from pipeline.measuring import Measuring
+from pipeline.plan import Planned
+
+ALL_UP_S = 540.0
+
+
+@dataclass
+class Sharing(Here):
+    """A worker whose server waits, stopped, until it is its turn."""
+
+    wait: Callable[[], None] = lambda: None
+
+    def result(self, timeout_s: float) -> Any:
+        """Run the phase; after the start, wait for the turn."""
+        starts = self.phase[0] == "start"
+        try:
+            out = super().result(timeout_s)
+        except WorkerFailed:
+            if starts:
+                self.wait()
+            raise
+        if starts:
+            self._signal(signal.SIGSTOP)
+            self.wait()
+            self._signal(signal.SIGCONT)
+        return out
+
+    def _signal(self, number: signal.Signals) -> None:
+        head = self.run._session.server.family.members[0]
+        os.killpg(head.pid, number)
+
+
+def cell(
+    planned: Planned, measuring: Measuring, folder: Path, barrier: Barrier, turn: Lock
+) -> None:
+    """Measure one cell in this process, once all are up and it has the turn."""
+    gpus.TOOL = "no tool: others come and go on these GPUs"
+    lane = Lane(planned, folder, planned.record)
+
+    def wait() -> None:
+        barrier.wait(ALL_UP_S)
+        turn.acquire()
+
+    try:
+        turns_of(measuring, 1, lambda lane: Sharing({}, lane.log, wait=wait)).run([lane])
+    finally:
+        turn.release()
+    print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
+
+
+def main(path: Path, runs: Path) -> None:
+    """Measure every cell that can run."""
+    planned, measuring = pickle.loads(path.read_bytes())
+    sweep = new_sweep(runs, planned)
+    able = [each for each in planned if not end_skipped(each, sweep)]
+    context = multiprocessing.get_context("spawn")
+    barrier, turn = context.Barrier(len(able)), context.Lock()
+    os.environ["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"
+    processes = [
+        context.Process(target=cell, args=(e, measuring, sweep.cell(e.cell.cell_id), barrier, turn))
+        for e in able
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sweep.note(ended="FINISHED")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
