@@ -25,7 +25,7 @@ from enum import StrEnum
 import numpy as np
 
 from pipeline.gate.promise import Plan
-from pipeline.gate.signed_rank import Floats, shift_at
+from pipeline.gate.signed_rank import Floats, middle, shift_at
 from pipeline.gate.stopping import first_proofs, gate_stops
 
 
@@ -131,10 +131,9 @@ def _metric(name: str, verdict: Verdict, row: Floats, plan: Plan) -> MetricVerdi
     looks = len(row) // plan.block
     if looks == 0:
         return MetricVerdict(name, verdict, 0, math.nan, -math.inf, math.inf)
-    middle = looks * plan.block * (plan.block + 1) / 4
     low = shift_at(row, plan.block, plan.slow_bounds[looks - 1])
     high = -shift_at(-row, plan.block, plan.fast_bounds[looks - 1])
-    estimate = shift_at(row, plan.block, middle)
+    estimate = middle(row, plan.block)
     return MetricVerdict(
         name, verdict, len(row), math.expm1(estimate), math.expm1(low), math.expm1(high)
     )

@@ -16,6 +16,7 @@ than the mean would, and with heavy tails far fewer.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -81,25 +82,33 @@ def _sum_law(block: int) -> Floats:
     return law
 
 
+def middle(values: Floats, block: int) -> float:
+    """Return the shift that leaves the rank sum of fair coins: Hodges-Lehmann's, by blocks.
+
+    Args:
+        values: [pairs] log ratios, a multiple of `block` of them.
+        block: Pairs that are ranked together.
+    """
+    return shift_at(values, block, len(values) * (block + 1) / 4)
+
+
 def shift_at(values: Floats, block: int, bound: float) -> float:
     """Return the largest shift that, taken off all values, leaves a rank sum of at least `bound`.
 
-    The sum's mean under fair coins as `bound` gives the Hodges-Lehmann estimate by blocks; a proof
-    bound gives the confidence limit that goes with it.
+    With a bound that is proof, that is the confidence limit that goes with it.
 
     Args:
-        values: [pairs] log ratios.
+        values: [pairs] log ratios, a multiple of `block` of them.
         block: Pairs that are ranked together.
         bound: Rank sum to reach; minus infinity is returned where none can be so large.
     """
-    blocks = len(values) // block
-    if bound > blocks * block * (block + 1) // 2:
-        return float("-inf")
+    if bound > len(values) * (block + 1) / 2:
+        return -math.inf
     low, high = float(values.min()) - 1, float(values.max())
     for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if block_sums(values - middle, block)[-1] >= bound:
-            low = middle
+        between = (low + high) / 2
+        if block_sums(values - between, block)[-1] >= bound:
+            low = between
         else:
-            high = middle
+            high = between
     return low

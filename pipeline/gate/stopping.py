@@ -1,4 +1,4 @@
-"""When a gate stops, and as what: the rule itself, for one gate or for thousands of simulated ones."""
+"""When a gate stops, and as what: one rule for a gate and for thousands of simulated ones."""
 
 from __future__ import annotations
 
