@@ -8,6 +8,7 @@ go through the gate's own rule (`stopping.gate_stops`), slowed by as much as is 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,6 @@ from pipeline.gate.stopping import gate_stops
 
 RUNS = 1000  # a share of 95 % is known to 0.7 points
 MOST_PAIRS = 3000  # about half an hour of turns: a machine as noisy as that is no gate
-GROWTH = 1.15
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,18 @@ def power_of(values: Sequence[float], plan: Plan) -> Power:
     noise = (seen - estimate) * math.sqrt(len(seen) / (len(seen) - 1))
     smallest = math.log1p(plan.promise.min_effect)
     found, _ = _shares(noise, smallest, plan)
-    blocks = 1
-    while blocks * plan.block <= MOST_PAIRS:
+    most = MOST_PAIRS // plan.block
+
+    def enough(blocks: int) -> bool:
         longer = replace(plan, blocks=blocks)
         finds, _ = _shares(noise, smallest, longer)
-        _, decides = _shares(noise, estimate, longer)
-        if min(finds, decides) >= plan.promise.power:
-            return Power(found, longer.pairs)
-        blocks = math.ceil(blocks * GROWTH)
-    return Power(found, math.inf)
+        return finds >= plan.promise.power <= _shares(noise, estimate, longer)[1]
+
+    high = next((n for n in (2**i for i in range(most.bit_length())) if enough(n)), None)
+    if high is None:
+        return Power(found, math.inf)
+    needed = high // 2 + 1 + bisect_left(range(high // 2 + 1, high), True, key=enough)
+    return Power(found, needed * plan.block)
 
 
 def _shares(noise: Floats, slow_down: float, plan: Plan) -> tuple[float, float]:
