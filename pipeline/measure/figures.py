@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Protocol
 
 from pipeline.engine.base import Response
 from pipeline.measure.totals import (
@@ -92,7 +93,21 @@ def figures(prompts: Sequence[PromptResponses], width: int, against: Versus | No
     )
 
 
-def accept_rate(responses: Iterable[Response], width: int) -> tuple[float, ...]:
+class Counted(Protocol):
+    """What acceptance is counted from: a `Response`, or what is kept of one."""
+
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """Tokens committed by each verify step."""
+        ...
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """Longest root-to-leaf path of each step's draft."""
+        ...
+
+
+def accept_rate(responses: Iterable[Counted], width: int) -> tuple[float, ...]:
     """Return, by draft position, the share of the steps that reached it in which it was accepted.
 
     Item i is about the draft token at depth i + 1. A step reached it if its draft is that deep and

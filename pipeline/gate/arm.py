@@ -1,0 +1,161 @@
+"""One cell as one version ran it: what must be equal exactly, and what took time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from pipeline.engine.base import Response
+from pipeline.record import CellRecord
+from verify.base import Proof
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A prompt's answer: a greedy cell gives the same in every repetition.
+
+    Attributes:
+        tokens: Output token ids.
+        margins: Best logit minus second best at each; empty if the engine has none.
+        committed: Tokens committed by each verify step.
+        depth: Longest root-to-leaf path of each step's draft.
+    """
+
+    category: str
+    tokens: tuple[int, ...]
+    margins: tuple[float, ...]
+    committed: tuple[int, ...]
+    depth: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Where one answer's time went.
+
+    Attributes:
+        verify_ms: Median device time of a step's target forward: what one slow step does not move.
+        draft_ms: Mean drafter's time of a step.
+        host_ms: Mean of the rest of a step.
+        ms_per_token: Decode wall time over tokens committed: what every slow step moves.
+    """
+
+    verify_ms: float
+    draft_ms: float
+    host_ms: float
+    ms_per_token: float
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One cell as one version ran it.
+
+    Attributes:
+        label: The cell's name, unique in its grid.
+        params: The cell's settings, flat.
+        width: Rows of a verify step.
+        settings: What the engine resolved.
+        proof: What the engine counted; its totals of steps are over all repetitions.
+        answers: By prompt.
+        times: By prompt, one per repetition.
+        fault: Why the cell is void; "" if it counts.
+    """
+
+    label: str
+    params: dict[str, str]
+    is_baseline: bool
+    width: int
+    settings: dict[str, str]
+    proof: Proof
+    answers: dict[str, Answer]
+    times: dict[str, tuple[Times, ...]]
+    fault: str = ""
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens committed per verify step, bonus included, over all prompts."""
+        answers = self.answers.values()
+        steps = sum(len(a.committed) for a in answers)
+        return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
+
+    @property
+    def verify_metric(self) -> str:
+        """What its step's forward is called: plain decode verifies nothing."""
+        return "decode_ms" if self.is_baseline else "verify_ms"
+
+
+def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
+    """Return a cell as an arm, as far as it ran.
+
+    Args:
+        record: A cell whose engine has counted.
+        name: The cell's name, unique in its grid (`pipeline.wording.cell_names`).
+        fault: Why it is void.
+    """
+    assert record.proof is not None
+    whole = record.repetitions[0] if record.repetitions else ()
+    first = {r.prompt_id: r for r in whole if r.committed}  # only these took a verify step
+    by_prompt = {
+        prompt: [r for each in record.repetitions for r in each if r.prompt_id == prompt]
+        for prompt in first
+    }
+    return Arm(
+        label=name,
+        params=record.params,
+        is_baseline=record.is_baseline,
+        width=record.width,
+        settings=record.settings,
+        proof=record.proof,
+        answers={prompt: _answer(response) for prompt, response in first.items()},
+        times={prompt: tuple(map(times, each)) for prompt, each in by_prompt.items()},
+        fault=fault,
+    )
+
+
+def times(response: Response) -> Times:
+    """Return where an answer's time went; it took at least one verify step."""
+    steps = len(response.committed)
+    verify, draft = sum(response.verify_ms), sum(response.draft_ms)
+    return Times(
+        verify_ms=median(response.verify_ms),
+        draft_ms=draft / steps,
+        host_ms=(sum(response.step_ms) - verify - draft) / steps,
+        ms_per_token=response.decode_ms / sum(response.committed),
+    )
+
+
+def _answer(response: Response) -> Answer:
+    return Answer(
+        response.category, response.tokens, response.margins, response.committed, response.depth
+    )
+
+
+def plain(found: Arm) -> dict[str, Any]:
+    """Return an arm as JSON takes it; margins and times to the digits that mean something."""
+    data: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    for answer in data["answers"].values():
+        answer["margins"] = [float(f"{m:.4g}") for m in answer["margins"]]
+    data["times"] = {
+        prompt: [{k: float(f"{v:.6g}") for k, v in each.items()} for each in repetitions]
+        for prompt, repetitions in data["times"].items()
+    }
+    return data
+
+
+def from_plain(data: dict[str, Any]) -> Arm:
+    """Read an arm back.
+
+    Raises:
+        TypeError: A field is missing or unknown.
+    """
+    answers = {
+        prompt: Answer(**{k: _tuple(v) for k, v in each.items()})
+        for prompt, each in data["answers"].items()
+    }
+    found = {p: tuple(Times(**each) for each in rows) for p, rows in data["times"].items()}
+    return Arm(**data | {"proof": Proof(**data["proof"]), "answers": answers, "times": found})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

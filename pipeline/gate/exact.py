@@ -1,0 +1,121 @@
+"""Exact things exactly: tokens, accepted tokens, steps and what the engine counted of itself.
+
+A greedy cell on one machine gives the same counts in every run, so one change is a finding; no
+statistics are asked. Acceptance is judged here and speed elsewhere: a drafter that got worse and a
+step that got slower are two findings, whatever they make of tok/s together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pipeline.gate.arm import Answer, Arm
+from pipeline.gate.findings import Finding, Weight
+from pipeline.measure import accept_rate
+
+Text = Callable[[int], str]
+NEARLY_EQUAL = 1e-9
+
+
+def exact_findings(candidate: Arm, reference: Arm, text: Text) -> list[Finding]:
+    """Return every exact difference between two runs of a cell, with where it began.
+
+    Args:
+        candidate: The tested version's.
+        reference: The other's, of the same cell and prompts.
+        text: Gives a token's text by its id.
+    """
+    found = [*_outputs(candidate, reference, text), *_engine(candidate, reference)]
+    if candidate.fault and not reference.fault:
+        found.append(Finding("void", Weight.WORSE, candidate.label, candidate.fault))
+    moved = {finding.prompt for finding in found if finding.kind == "output"}
+    both = [p for p in reference.answers if p in candidate.answers and p not in moved]
+    steps = [
+        finding for prompt in both if (finding := _steps(candidate, reference, prompt)) is not None
+    ]
+    return found + _acceptance(candidate, reference, both or list(reference.answers)) + steps
+
+
+def _outputs(candidate: Arm, reference: Arm, text: Text) -> Iterator[Finding]:
+    """Yield the first token of each prompt that is another one."""
+    for prompt, expected in reference.answers.items():
+        got = candidate.answers.get(prompt)
+        tokens = got.tokens if got else ()
+        if tokens == expected.tokens:
+            continue
+        pairs = zip(expected.tokens, tokens, strict=False)
+        shorter = min(len(expected.tokens), len(tokens))
+        place = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+        was, now = (_named(t[place : place + 1], text) for t in (expected.tokens, tokens))
+        line = f"{now} instead of {was}"
+        if place < len(expected.margins):
+            line += f"; the reference's margin there was {expected.margins[place]:.2g} logits"
+        yield Finding("output", Weight.CHANGED, reference.label, line, prompt, place)
+
+
+def _named(token: tuple[int, ...], text: Text) -> str:
+    """Write a token with its text, or the end of the answer."""
+    return f"{text(token[0])!r} ({token[0]})" if token else "the end"
+
+
+def _acceptance(candidate: Arm, reference: Arm, prompts: list[str]) -> list[Finding]:
+    """Return the change of accept length over prompts of equal output."""
+    was, now = (_accept_length(a.answers, prompts) for a in (reference, candidate))
+    if abs(now - was) <= NEARLY_EQUAL:
+        return []
+    rates = (
+        accept_rate([a.answers[p] for p in prompts if p in a.answers], reference.width)
+        for a in (reference, candidate)
+    )
+    change = f"accept length {was:.4f} → {now:.4f} ({now / was - 1:+.2%})"
+    by_position = ", ".join(
+        f"{i}: {a:.1%} → {b:.1%}" for i, (a, b) in enumerate(zip(*rates, strict=True), 1)
+    )
+    line = f"{change}; accepted by draft position {by_position}" if by_position else change
+    weight = Weight.WORSE if now < was else Weight.BETTER
+    return [Finding("acceptance", weight, reference.label, line)]
+
+
+def _accept_length(answers: Mapping[str, Answer], prompts: list[str]) -> float:
+    """Return tokens committed per verify step over some prompts."""
+    chosen = [answers[p] for p in prompts if p in answers]
+    steps = sum(len(a.committed) for a in chosen)
+    return sum(sum(a.committed) for a in chosen) / steps if steps else 1.0
+
+
+def _steps(candidate: Arm, reference: Arm, prompt: str) -> Finding | None:
+    """Return where a prompt of equal output began to take other steps."""
+    was, now = reference.answers[prompt].committed, candidate.answers[prompt].committed
+    if was == now:
+        return None
+    step = next(i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b)
+    position = sum(was[:step]) + 1  # token 0 is prefill's
+    line = (
+        f"{len(was)} → {len(now)} verify steps; step {step + 1} committed {now[step]} instead of"
+        f" {was[step]} tokens"
+    )
+    more = {True: Weight.WORSE, False: Weight.BETTER}[len(now) > len(was)]
+    weight = Weight.CHANGED if len(now) == len(was) else more
+    return Finding("steps", weight, reference.label, line, prompt, position)
+
+
+def _engine(candidate: Arm, reference: Arm) -> Iterator[Finding]:
+    """Yield what the engine counted of itself and is not the same."""
+    was, now = reference.proof, candidate.proof
+    if was.capture != now.capture:
+        line = f"steps ran as {now.capture} instead of {was.capture}"
+        yield Finding("engine", Weight.CHANGED, reference.label, line)
+    counts = (
+        ("share of steps replayed from a graph", was.graph_share, now.graph_share, -1),
+        ("all-reduces a step", was.allreduces_per_step, now.allreduces_per_step, 1),
+        (
+            "fused all-reduces a step",
+            was.fused_allreduces_per_step,
+            now.fused_allreduces_per_step,
+            -1,
+        ),
+    )
+    for name, before, after, worse in counts:
+        if abs(before - after) > NEARLY_EQUAL:
+            weight = Weight.WORSE if (after - before) * worse > 0 else Weight.BETTER
+            yield Finding("engine", weight, reference.label, f"{name} {before:g} → {after:g}")

@@ -1,0 +1,52 @@
+"""Why a cell of a match or a reference is void: its own counts, its label, its output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.identities import own_fault
+from pipeline.lossless import compare_outputs
+from pipeline.record import CellRecord
+
+
+def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord]) -> str:
+    """Say why a cell is void, or "".
+
+    What compares speeds is left out: that is noise here, and the statistics' to judge.
+
+    Args:
+        record: A cell as far as it ran.
+        contradiction: How the engine's proof contradicts the cell's label.
+        records: All cells of the same version.
+    """
+    if contradiction or not record.repetitions:
+        return contradiction
+    return (
+        own_fault(record)
+        or compare_outputs(record, _plain(record, records)).reason
+        or _steady(record)
+    )
+
+
+def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | None:
+    """Return the plain-decode cell whose output this one must equal; None if it is one itself."""
+    if record.is_baseline:
+        return None
+    plain = [
+        r for r in records if r.is_baseline and r.comparison == record.comparison and r.repetitions
+    ]
+    same = [r for r in plain if r.params["verify"] == record.params["verify"]]
+    return next(iter(same or plain), None)
+
+
+def _steady(record: CellRecord) -> str:
+    """Say that a cell did not take the same steps in each repetition, or ""."""
+    first = {r.prompt_id: r.committed for r in record.repetitions[0]}
+    for number, responses in enumerate(record.repetitions):
+        for response in responses:
+            if response.committed != first.get(response.prompt_id, response.committed):
+                return (
+                    f"prompt {response.prompt_id} took other steps in repetition {number} than in"
+                    " the first: the cell does not repeat itself"
+                )
+    return ""

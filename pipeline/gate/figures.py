@@ -1,0 +1,78 @@
+"""Timed figures of a grid: in ms side by side, as ratios within a run everywhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from statistics import fmean, median
+
+from pipeline.gate.arm import Arm, Times
+
+Pick = Callable[[Times], float]
+ABSOLUTE = ": ms_per_token"  # how the names of figures end that are no ratio within a run
+VERIFY: Pick = attrgetter("verify_ms")
+PER_TOKEN: Pick = attrgetter("ms_per_token")
+
+
+def typical(found: Arm, pick: Pick) -> float:
+    """Return the mean over prompts of the median over repetitions; NaN where nothing ran."""
+    if not found.times:
+        return math.nan
+    return fmean(median(map(pick, repeated)) for repeated in found.times.values())
+
+
+def ratios(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield each ratio within a run: its name, and its values by prompt, by repetition.
+
+    A speculative cell's verify step over plain decode's step, and its ms per token over plain
+    decode's (the inverse of the speed-up). More is worse.
+    """
+    for found in arms:
+        plain = plain_of(found, arms)
+        if plain is None:
+            continue
+        for name, pick in (("verify_ms / decode_ms", VERIFY), ("ms_per_token / plain", PER_TOKEN)):
+            yield f"{found.label}: {name}", _ratio(found, plain, pick)
+
+
+def absolutes(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield plain decode's ms per token, by prompt, by repetition."""
+    for found in arms:
+        if found.is_baseline:
+            values = [[t.ms_per_token for t in each] for each in found.times.values()]
+            yield f"{found.label}{ABSOLUTE}", values
+
+
+def plain_of(found: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """Return the plain-decode cell beside a speculative one: of the same verify backend, if any."""
+    if found.is_baseline:
+        return None
+    shared = ("target", "engine", "workload")
+    plain = [
+        a
+        for a in arms
+        if a.is_baseline and all(a.params.get(k) == found.params.get(k) for k in shared)
+    ]
+    same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
+    return next(iter(same or plain), None)
+
+
+def _ratio(found: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
+    """Return ratios by prompt, repetition by repetition: the two were measured in turns."""
+    return [
+        [pick(a) / pick(b) for a, b in zip(found.times[p], plain.times[p], strict=False)]
+        for p in found.times
+        if p in plain.times
+    ]
+
+
+def summary(arms: Sequence[Arm]) -> dict[str, float]:
+    """Return one figure per ratio, and the inverse of the accept length: more is worse."""
+    found = {
+        name: math.exp(fmean(math.log(median(row)) for row in rows))
+        for name, rows in ratios(arms)
+        if rows
+    }
+    lengths = {f"{a.label}: 1 / accept_length": 1 / a.accept_length for a in arms if a.answers}
+    return found | {k: v for k, v in lengths.items() if v < 1}

@@ -1,0 +1,155 @@
+"""The match: both versions loaded, one at work; prompt by prompt, in an order that a coin draws."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from pipeline.engine.base import Response
+from pipeline.gate.arm import Arm, times
+from pipeline.gate.comparable import differences
+from pipeline.gate.exact import Text, exact_findings
+from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
+from pipeline.gate.findings import Finding
+from pipeline.gate.promise import Plan, candidate_first, plan_rounds
+from pipeline.gate.sequential import Decision, Verdict, judge
+from pipeline.gate.settings import GateSettings
+from pipeline.gate.version import Version
+
+Say = Callable[[str], None]
+Both = Mapping[tuple[int, int], tuple[Response, Response]]  # by prompt and cell; candidate's first
+PER_CELL = 2  # timed metrics: the verify (or decode) step, and all of a token
+
+
+@dataclass
+class Match:
+    """Two versions answering the same prompts in turns, until something is clear.
+
+    Attributes:
+        text: Gives a token's text by its id.
+        begun: `time.monotonic` when the gate began; `max_seconds` counts from here.
+        differences: Why the two cannot be compared.
+        findings: Exact things that changed.
+        values: By timed metric, log(candidate / reference) of each pair.
+        decision: The statistics' decision, once there was a round.
+        plan: What was promised before the first pair was looked at.
+    """
+
+    candidate: Version
+    reference: Version
+    settings: GateSettings
+    text: Text
+    say: Say
+    begun: float
+    differences: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    values: dict[str, list[float]] = field(default_factory=dict)
+    decision: Decision | None = None
+    plan: Plan | None = None
+    rounds: int = 0
+
+    def run(self) -> None:
+        """Build, start and measure.
+
+        Raises:
+            SideFailed: A version cannot do it.
+        """
+        versions = (self.reference, self.candidate)
+        for version in versions:
+            version.begin_build(self.settings.cell_jobs)
+        for version in versions:
+            version.build()
+        self._compare()
+        if self.differences:
+            return
+        for version in versions:
+            for cell, record in enumerate(version.records):
+                self.say(f"starting {record.label} of {version.side.tree}")
+                version.start(cell)
+        self._compare()
+        if not self.differences:
+            self._rounds()
+
+    @property
+    def arms(self) -> list[tuple[Arm, Arm]]:
+        """Each cell of both versions, the candidate's first."""
+        return list(zip(self.candidate.arms(), self.reference.arms(), strict=True))
+
+    def _compare(self) -> None:
+        """Note every reason against a comparison that is known by now."""
+        ours, theirs = self.candidate.arms(), self.reference.arms()
+        self.differences = differences(ours, theirs, recorded=False)
+
+    def _rounds(self) -> None:
+        """Measure round after round until it is clear, or the budget is spent."""
+        prompts, cells = list(range(len(self.candidate.prompts))), len(self.candidate.records)
+        most = len(prompts) * cells * self.settings.max_rounds
+        coins = iter(candidate_first(most, self.settings.seed))
+        measuring = time.monotonic()
+        for number in range(self.settings.max_rounds):
+            self.say(f"round {number + 1}: {len(prompts)} prompts, {cells} cells, two versions")
+            both = {
+                (prompt, cell): self._pair(prompt, cell, next(coins))
+                for prompt, cell in product(prompts, range(cells))
+            }
+            if number == 0:  # a prompt that takes no verify step somewhere has no times there
+                silent = {p for (p, _), each in both.items() if not all(r.committed for r in each)}
+                prompts = [p for p in prompts if p not in silent]
+                self._promise(len(prompts))
+            self._keep(both, prompts)
+            now = time.monotonic()
+            a_round = (now - measuring) / (number + 1)
+            if self._is_clear() or now + a_round - self.begun > self.settings.max_seconds:
+                return
+
+    def _pair(self, prompt: int, cell: int, first: bool) -> tuple[Response, Response]:
+        """Let both versions answer a prompt back to back; return the candidate's answer first."""
+        if first:
+            ours = self.candidate.answer(cell, prompt, self.rounds)
+            return ours, self.reference.answer(cell, prompt, self.rounds)
+        theirs = self.reference.answer(cell, prompt, self.rounds)
+        return self.candidate.answer(cell, prompt, self.rounds), theirs
+
+    def _promise(self, prompts: int) -> None:
+        """Fix how many pairs there will be, before one of them is looked at.
+
+        Raises:
+            ValueError: There is no prompt left, or too few rounds for a look.
+        """
+        if not prompts:
+            raise ValueError("no prompt takes a verify step: raise sampling.max_new_tokens")
+        metrics = PER_CELL * len(self.candidate.records)
+        settings = self.settings
+        self.plan = plan_rounds(prompts, settings.max_rounds, metrics, settings.promise)
+
+    def _keep(self, both: Both, prompts: Sequence[int]) -> None:
+        """Keep a round: its answers, and the log ratios of its times."""
+        self.rounds += 1
+        for version in (self.candidate, self.reference):
+            version.end_round()
+        names = [ours for ours, _ in self.arms]
+        for (prompt, cell), (ours, theirs) in both.items():
+            if prompt in prompts:
+                for metric, pick in metrics_of(names[cell]).items():
+                    ratio = math.log(pick(times(ours)) / pick(times(theirs)))
+                    self.values.setdefault(metric, []).append(ratio)
+
+    def _is_clear(self) -> bool:
+        """Whether more pairs would change nothing: an exact finding fails, or the times decide."""
+        assert self.plan is not None
+        self._compare()
+        self.findings = [f for a, b in self.arms for f in exact_findings(a, b, self.text)]
+        self.decision = judge(self.values, self.plan)
+        failed = any(finding.fails for finding in self.findings)
+        return bool(self.differences) or failed or self.decision.verdict is not Verdict.GO_ON
+
+
+def metrics_of(found: Arm) -> dict[str, Pick]:
+    """Return the timed metrics of a cell by name."""
+    return {
+        f"{found.label}: {found.verify_metric}": VERIFY,
+        f"{found.label}: ms_per_token": PER_TOKEN,
+    }

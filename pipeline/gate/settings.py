@@ -1,0 +1,156 @@
+"""The gate's own settings, and the cells' overrides apart from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.gate.promise import Promise
+from pipeline.measuring import check_positive
+
+OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
+# What no cell is made of: a version that is measured side by side is not told.
+OF_THE_SWEEP = ("runs", "cache", "tracking", "launcher", "measurement", "resume", "on_impossible")
+Job = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """What the gate is told.
+
+    Attributes:
+        candidate: Folder of the tested version.
+        baseline: Git ref or folder that it is measured beside; "" for none.
+        reference: File of a recorded reference, or `mlflow`; "" for none.
+        record: Measure and keep as the reference.
+        record_to: File to write the reference to; "" for none.
+        promise: What the gate declares of its timed metrics.
+        max_rounds: Most answers to a prompt by each cell of each side.
+        max_seconds: No round begins that would end later.
+        run_noise: Standard deviation of a run's figures, as a share, until enough are recorded.
+        trend: Runs of the gate that are looked at for a drift; 0 for none.
+        output: Folder of what a run writes; "" for one under the folder of runs.
+        allow_below_break_even: Record a reference in which drafting does not pay.
+        jobs: The overrides of `conf/config.yaml` that make each cell.
+    """
+
+    candidate: str
+    baseline: str
+    reference: str
+    record: bool
+    record_to: str
+    promise: Promise
+    max_rounds: int
+    max_seconds: float
+    run_noise: float
+    seed: int
+    trend: int
+    output: str
+    allow_below_break_even: bool
+    jobs: tuple[Job, ...]
+
+    def __post_init__(self) -> None:
+        """Check that exactly one thing is asked for."""
+        asked = [bool(self.baseline), bool(self.reference), self.record]
+        if sum(asked) != 1:
+            raise ValueError(
+                "give exactly one of baseline=GIT_REF (side by side), reference=FILE or"
+                " reference=mlflow (against what was recorded), gate.record=true (record it)"
+            )
+        if self.record_to and not self.record:
+            raise ValueError(f"record_to={self.record_to}: only gate.record=true records")
+        for name in ("max_rounds", "max_seconds", "run_noise"):
+            check_positive(f"gate.{name}", getattr(self, name))
+        if self.trend < 0:
+            raise ValueError(f"gate.trend={self.trend}: runs to look at, or 0 for none")
+
+    @property
+    def cell_jobs(self) -> tuple[Job, ...]:
+        """The jobs without what only concerns a sweep."""
+        return tuple(tuple(o for o in job if _group(o) not in OF_THE_SWEEP) for job in self.jobs)
+
+
+def read(arguments: Sequence[str]) -> GateSettings:
+    """Read the command line.
+
+    Raises:
+        ValueError: A setting is unknown or out of its range; one line that names it.
+    """
+    own = [a for a in arguments if _group(a) in OWN]
+    try:
+        with initialize_config_module("conf", version_base="1.3"):
+            config = compose("gate", overrides=own)
+        jobs = expand(_merged(config.cells, [a for a in arguments if a not in own]))
+        return _settings(config, jobs)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def expand(overrides: Iterable[str]) -> tuple[Job, ...]:
+    """Return the overrides of each cell of the grid that commas make.
+
+    Raises:
+        ValueError: One is not written as an override.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise ValueError(f"{error.override}: not written as setting=value") from None
+    choices = [
+        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
+        if o.is_sweep_override()
+        else [str(o.input_line)]
+        for o in parsed
+    ]
+    return tuple(itertools.product(*choices))
+
+
+def _merged(defaults: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return both, without the defaults that something given replaces.
+
+    Another member of a group also replaces the settings of the default one.
+    """
+    keys = {_key(override) for override in given}
+    kept = [o for o in defaults if _key(o) not in keys and _group(o) not in keys]
+    return [*kept, *given]
+
+
+def _key(override: str) -> str:
+    """Return what an override sets."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _group(override: str) -> str:
+    """Return the first part of what an override sets."""
+    return _key(override).partition(".")[0]
+
+
+def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
+    """Build the settings; a value of another kind is refused with its name."""
+    gate: dict[str, Any] = dict(OmegaConf.to_container(config.gate, resolve=True))  # type: ignore[arg-type]
+    for name in ("record", "allow_below_break_even"):
+        if not isinstance(gate[name], bool):
+            raise ValueError(f"gate.{name}={gate[name]}: must be true or false")
+    promise = {k: gate.pop(k) for k in ("alpha", "power", "min_effect", "tolerance")}
+    numbers = promise | {name: gate[name] for name in ("seed", "trend")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"gate.{name}={value}: must be a number")
+    return GateSettings(
+        candidate=str(config.candidate),
+        baseline=str(config.baseline or ""),
+        reference=str(config.reference or ""),
+        record_to=str(config.record_to or ""),
+        promise=Promise(**promise),
+        output=str(gate.pop("output") or ""),
+        jobs=jobs,
+        **gate,
+    )

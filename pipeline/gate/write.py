@@ -1,0 +1,158 @@
+"""What a run of the gate leaves: a table, a comment, a test report, annotations, and the facts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from pipeline.gate.arm import plain
+from pipeline.gate.lines import (
+    CELL_HEAD,
+    TIMED_HEAD,
+    cell_rows,
+    headline,
+    promised,
+    timed_rows,
+)
+from pipeline.gate.outcome import Answer, Outcome
+from pipeline.record import write_atomically
+from pipeline.wording import table
+
+COMMENT, JUNIT, FACTS = "comment.md", "junit.xml", "gate.json"
+MOST_FINDINGS = 20  # a drafter that changed touches every prompt
+
+
+def write_all(outcome: Outcome, folder: Path) -> None:
+    """Write the comment, the test report and the facts into a folder."""
+    write_atomically(folder / COMMENT, markdown(outcome))
+    write_atomically(folder / JUNIT, junit(outcome))
+    write_atomically(folder / FACTS, json.dumps(facts(outcome), indent=1, ensure_ascii=False))
+
+
+def terminal(outcome: Outcome) -> str:
+    """Return the table that a run ends with."""
+    blocks = [f"candidate {outcome.candidate}\nreference {outcome.reference}"]
+    for head, rows in ((TIMED_HEAD, [*timed_rows(outcome)]), (CELL_HEAD, [*cell_rows(outcome)])):
+        if rows:
+            blocks.append(_aligned([list(head), *rows]))
+    said = [*_said(outcome), promised(outcome)]
+    return "\n\n".join([*blocks, "\n".join(said), headline(outcome)])
+
+
+def markdown(outcome: Outcome) -> str:
+    """Return the comment for a pull request."""
+    blocks = [
+        f"### specroi gate: {headline(outcome)}",
+        f"`{outcome.candidate}` against `{outcome.reference}`, {outcome.mode}"
+        f" ({outcome.seconds:.0f} s)",
+    ]
+    if said := _said(outcome):
+        blocks.append("\n".join(f"- {line}" for line in said))
+    for head, rows in ((TIMED_HEAD, [*timed_rows(outcome)]), (CELL_HEAD, [*cell_rows(outcome)])):
+        if rows:
+            blocks.append(table(head, rows))
+    return "\n\n".join([*blocks, promised(outcome)]) + "\n"
+
+
+def junit(outcome: Outcome) -> str:
+    """Return the run as a test report: a case per exact check and per timed metric.
+
+    What cannot be compared and what is undecided are errors, not failures: nothing was found.
+    """
+    suite = ElementTree.Element("testsuite", name="specroi gate", time=f"{outcome.seconds:.1f}")
+    _case(suite, "comparable", "error", list(outcome.differences))
+    for ours, _ in outcome.arms:
+        found = [str(f) for f in outcome.findings if f.fails and f.cell == ours.label]
+        _case(suite, f"{ours.label}: exact", "failure", found)
+    for timed, row in zip(outcome.timed, timed_rows(outcome), strict=True):
+        line = ", ".join(f"{h} {v}" for h, v in zip(TIMED_HEAD[1:-1], row[1:-1], strict=True))
+        kind = {"regression": "failure", "undecided": "error"}.get(timed.verdict, "")
+        exact = any(f.fails for f in outcome.findings)  # then measuring ended before times were
+        _case(suite, timed.name, "skipped" if kind == "error" and exact else kind, [line])
+    for kind in ("failure", "error", "skipped"):
+        name = {"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]
+        suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
+    suite.set("tests", str(len(suite)))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _case(suite: ElementTree.Element, name: str, kind: str, lines: Sequence[str]) -> None:
+    """Add a case; it passes if there is nothing to say, or no kind of trouble."""
+    case = ElementTree.SubElement(suite, "testcase", classname="gate", name=name)
+    if kind and lines:
+        ElementTree.SubElement(case, kind, message=lines[0]).text = "\n".join(lines)
+
+
+def github_lines(outcome: Outcome) -> str:
+    """Return GitHub's workflow commands; empty anywhere else."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return ""
+    lines = [f"::error title=specroi gate::{_escaped(str(f))}" for f in outcome.findings if f.fails]
+    lines += [
+        f"::error title=specroi gate::{_escaped(f'{t.name} is {t.slow_down:.1%} slower')}"
+        for t in outcome.timed
+        if t.verdict == "regression"
+    ]
+    if outcome.answer in (Answer.NOT_COMPARABLE, Answer.UNDECIDED):
+        lines += [
+            f"::error title=specroi gate {outcome.answer}::{_escaped(line)}"
+            for line in (*outcome.differences, outcome.advice)
+            if line
+        ]
+    lines += [f"::warning title=specroi gate::{_escaped(n)}" for n in outcome.notes]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """Return a text as a workflow command takes it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def facts(outcome: Outcome) -> dict[str, Any]:
+    """Return the run as plain data."""
+    data = asdict(outcome) | {
+        "arms": [[plain(ours), plain(theirs)] for ours, theirs in outcome.arms],
+        "timed": [{k: _finite(v) for k, v in asdict(t).items()} for t in outcome.timed],
+        "findings": [asdict(f) | {"fails": f.fails} for f in outcome.findings],
+        "status": outcome.status,
+    }
+    return {name: data[name] for name in sorted(data)}
+
+
+def _finite(value: Any) -> Any:
+    """Return null for a limit that is none: JSON has no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _said(outcome: Outcome) -> list[str]:
+    """Return differences, findings, notes and advice, a line each."""
+    findings = [str(f) for f in outcome.findings]
+    more = len(findings) - MOST_FINDINGS
+    shown = findings[:MOST_FINDINGS] + ([f"… and {more} more, in {FACTS}"] if more > 0 else [])
+    return [
+        *(f"not comparable: {line}" for line in outcome.differences),
+        *shown,
+        *outcome.notes,
+        *([outcome.advice] if outcome.advice else []),
+    ]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return columns in line: words to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    def cells() -> Iterator[str]:
+        yield row[0].ljust(widths[0])
+        for text, width in zip(row[1:], widths[1:], strict=True):
+            yield text.rjust(width)
+
+    return "  ".join(cells()).rstrip()
