@@ -117,6 +117,30 @@ class Proof:
 class Plan(Protocol):
     """A whole forward compiled ahead for this machine's CPU, sharing the model's cache."""
 
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first."""
+        ...
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """Blocks that ended by each way to sum, as the compiled code counted them."""
+        ...
+
+    def summing(self, way: str) -> Plan:
+        """Return the same plan with another way to sum over ranks, and counts of its own.
+
+        Raises:
+            ValueError: The plan cannot sum so.
+        """
+        ...
+
+    def join(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
+    ) -> tuple[Tensor, Tensor, float]:
+        """End a block alone, `times` over: return the norm, the residual and the seconds."""
+        ...
+
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class _CapturedStep:
     ) -> None:
         self._replay, self._width = replay, width
         self._names = (capture, linear, attention)
-        self._num_steps = 0
+        self.reset_counts()
 
     def __call__(self, step: StepInput) -> StepOutput:
         """Replay the capture over the step's rows, padded."""
@@ -54,17 +55,44 @@ class _CapturedStep:
 
 
 class PlannedStep(_CapturedStep):
-    """The whole step in one call of compiled code."""
+    """The whole step in one call of compiled code, sums over ranks included."""
 
-    def __init__(self, plan: Plan, linear: str, width: int) -> None:
-        """Bind the plan, which shares the model's cache."""
+    def __init__(self, model: TargetModel, plan: Plan, width: int) -> None:
+        """Bind the plan, which shares the model's cache and sums in its own way."""
+        self._plan, self._num_layers = plan, model.shape.num_layers
         super().__init__(
             lambda step: plan.run(*step),
             width,
             "native_plan",
-            linear,
+            model.linear,
             "native, over the slots in use",
         )
+
+    @property
+    def proof(self) -> Proof:
+        """What the compiled code counted: two blocks a layer end in each step."""
+        proof, sums = super().proof, self._sums()
+        if not sums:
+            return proof
+        wanted, ran = 2 * self._num_layers * proof.num_verify_steps, sum(sums.values())
+        each = 1 / max(proof.num_verify_steps, 1)
+        return replace(
+            proof,
+            allreduce="+".join(sums),
+            allreduces_per_step=ran * each,
+            fused_allreduces_per_step=sums.get("fused", 0) * each,
+            problem="" if ran == wanted else f"{ran} of {wanted} sums over ranks ran in the step",
+        )
+
+    def reset_counts(self) -> None:
+        """Start counting at zero."""
+        super().reset_counts()
+        self._before = self._plan.sums
+
+    def _sums(self) -> dict[str, int]:
+        """Return how many sums over ranks ran each way since the last reset."""
+        ran = {way: count - self._before[way] for way, count in self._plan.sums.items()}
+        return {way: count for way, count in ran.items() if count and way != "none"}
 
 
 class TracedStep(_CapturedStep):
@@ -79,7 +107,8 @@ class TracedStep(_CapturedStep):
         if model.join.allreduce != "none":
             raise ValueError(
                 f"verify=graph_captured: a CPU trace cannot hold {model.join.allreduce}'s"
-                " all-reduces; use parallelism.tp=1, verify=extend, or a GPU"
+                " all-reduces, and the compiled step that can needs a C compiler,"
+                " engine.native=auto and a target in packed blocks (GGUF); use verify=extend"
             )
         caches = model.caches
         example = (

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # Below this share the label would describe something else than what was timed.
 LEAST_GRAPH_SHARE = 0.99
+ALLREDUCES = ("auto", "nccl", "custom", "shared_memory", "gloo")
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class GraphCaptured:
     compiler, a frozen trace. The proof names which.
 
     Attributes:
-        allreduce: Sum over ranks inside the capture: `auto` (the engine's own choice without
-            fusion), `nccl` or `custom`. Most of what fusion seems to gain is often "not NCCL".
+        allreduce: Sum over ranks inside the capture: `auto` (the engine's best without fusion);
+            `nccl` or `custom` on GPUs; `shared_memory` or `gloo` on a CPU. Most of what fusion
+            seems to gain is often "not NCCL any more", or "not gloo any more".
     """
 
     name: str = "graph_captured"
@@ -31,8 +33,16 @@ class GraphCaptured:
 
     def __post_init__(self) -> None:
         """Check the name."""
-        if self.allreduce not in ("auto", "nccl", "custom"):
-            raise ValueError(f"verify.allreduce={self.allreduce}: must be auto, nccl or custom")
+        if self.allreduce not in ALLREDUCES:
+            raise ValueError(
+                f"verify.allreduce={self.allreduce}: must be {', '.join(ALLREDUCES[:-1])} or"
+                f" {ALLREDUCES[-1]}"
+            )
+
+    @property
+    def min_ranks(self) -> int:
+        """One rank has nothing to sum in a way of its own."""
+        return 1 if self.allreduce == "auto" else 2
 
     def server_mode(self) -> ServerMode:
         """Have everything captured, without fusion."""
@@ -40,19 +50,22 @@ class GraphCaptured:
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Capture the step at `width` rows; narrower drafts are padded to it."""
+        if model.plan is not None:
+            from verify.cpu_capture import PlannedStep
+
+            way = model.plan.ways[0] if self.allreduce == "auto" else self.allreduce
+            return PlannedStep(model, model.plan.summing(way), width)
         if self.allreduce not in ("auto", model.join.allreduce):
             raise ValueError(
                 f"verify.allreduce={self.allreduce}: engine=torch sums over ranks with"
-                f" {model.join.allreduce}; use verify.allreduce=auto or engine=sglang"
+                f" {model.join.allreduce} here; use verify.allreduce=auto or engine=sglang"
             )
         if model.device.type == "cuda":
             from verify.cuda_graph import CudaGraphStep
 
             return CudaGraphStep(model, width)
-        from verify.cpu_capture import PlannedStep, TracedStep
+        from verify.cpu_capture import TracedStep
 
-        if model.plan is not None:
-            return PlannedStep(model.plan, model.linear, width)
         return TracedStep(model, width)
 
     def contradiction(self, proof: Proof) -> str | None:
@@ -61,10 +74,19 @@ class GraphCaptured:
             return (
                 f"all-reduces ran as {proof.allreduce}; verify.allreduce={self.allreduce} was asked"
             )
-        if proof.graph_share < LEAST_GRAPH_SHARE:
+        if proof.fused_allreduces_per_step:
             return (
-                f"{proof.graph_share:.1%} of {proof.num_verify_steps} verify steps were replayed"
-                f" from a capture ({proof.capture}); a graph_captured cell needs"
-                f" {LEAST_GRAPH_SHARE:.0%}"
+                f"{proof.fused_allreduces_per_step:g} of {proof.allreduces_per_step:g} all-reduces"
+                " a step were fused; a graph_captured cell fuses none"
             )
+        return outside_capture(proof)
+
+
+def outside_capture(proof: Proof) -> str | None:
+    """Say so if too many steps ran outside the capture."""
+    if proof.graph_share >= LEAST_GRAPH_SHARE:
         return None
+    return (
+        f"{proof.graph_share:.1%} of {proof.num_verify_steps} verify steps were replayed from a"
+        f" capture ({proof.capture}); a captured cell needs {LEAST_GRAPH_SHARE:.0%}"
+    )

@@ -26,7 +26,7 @@ def test_a_server_is_told_what_to_capture_and_how_to_sum():
         (lambda: Extend(scope="some"), r"verify\.scope=some: must be verify or all"),
         (
             lambda: GraphCaptured(allreduce="x"),
-            r"verify\.allreduce=x: must be auto, nccl or custom",
+            r"verify\.allreduce=x: must be auto, nccl, custom, shared_memory or gloo",
         ),
     ],
 )
@@ -46,6 +46,9 @@ def test_a_captured_cell_summed_as_it_was_asked():
     assert GraphCaptured(allreduce="custom").contradiction(PROOF) is None
     said = GraphCaptured(allreduce="nccl").contradiction(PROOF)
     assert said == "all-reduces ran as custom; verify.allreduce=nccl was asked"
+    fused = replace(PROOF, fused_allreduces_per_step=97)
+    said = GraphCaptured().contradiction(fused)
+    assert said == "97 of 97 all-reduces a step were fused; a graph_captured cell fuses none"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def load(cache: Path) -> ctypes.CDLL:
     library.native_scratch.restype = number
     library.native_linear.argtypes = [pointer, pointer, number, pointer, number]
     library.native_linear.restype = None
+    library.native_join.argtypes = [*[pointer] * 6, number]
     return library
 
 

@@ -2,29 +2,8 @@
 #ifndef NATIVE_LAYERS_H
 #define NATIVE_LAYERS_H
 
+#include "join.h"
 #include "linear.h"
-#include "plan.h"
-
-static void norm(const Plan *p, const float *weight, const float *in, int64_t rows, float *out) {
-    for (int64_t r = 0; r < rows; r++, in += p->hidden, out += p->hidden) {
-        vf squares = {0};
-        for (int64_t i = 0; i < p->hidden; i += VL) {
-            vf x = load(in + i);
-            squares = fma_(x, x, squares);
-        }
-        float scale = 1.0f / sqrtf(sum(squares) / (float)p->hidden + (float)p->eps);
-        for (int64_t i = 0; i < p->hidden; i += VL)
-            store(out + i, load(in + i) * splat(scale) * load(weight + i));
-    }
-}
-
-/* Where the parts of a layer meet: `delta` is complete, and each thread adds it to its own copy of
-   the residual and normalises. Ranks of a tensor-parallel group would sum `delta` here. */
-static void add_and_norm(const Plan *p, const float *weight, int64_t rows, const Own *own) {
-    for (int64_t i = 0; i < rows * p->hidden; i += VL)
-        store(own->residual + i, load(own->residual + i) + load(p->delta + i));
-    norm(p, weight, own->residual, rows, own->normed);
-}
 
 static void rotate(const Plan *p, const Step *s, float *head, int64_t stride, float scale) {
     const int64_t half = p->head_dim / 2;
@@ -97,12 +76,15 @@ static void gate_and_lift(const Plan *p, const Step *s, const Team *team, const 
         }
 }
 
-static void to_delta(const Plan *p, const Step *s, Team *team, const Weight *w, const float *x) {
+/* A block's last product, and its end. */
+static void finish_block(const Plan *p, const Step *s, Team *team, const Own *own,
+                         const Weight *w, const float *x, Join join) {
     int64_t first, end;
     share(team, p->hidden, 8, &first, &end);
-    Operands io = {x, w->cols, p->delta + first, p->hidden};
+    Operands io = {x, w->cols, part_of(p, s, join.number) + first, p->hidden};
     linear(w, first, end, s->rows, io);
     wait_all(team);
+    end_block(p, s, team, own, join);
 }
 
 static void keep_features(const Plan *p, const Step *s, const Own *own, int64_t l) {
@@ -112,23 +94,24 @@ static void keep_features(const Plan *p, const Step *s, const Own *own, int64_t 
                    own->residual + r * p->hidden, (size_t)p->hidden * sizeof(float));
 }
 
-static void run_layers(const Plan *p, const Step *s, Team *team, const Own *own) {
+/* Blocks are numbered from `number` + 1 on: ranks meet at the end of each. */
+static void run_layers(const Plan *p, const Step *s, Team *team, const Own *own,
+                       uint64_t number) {
+    norm(p, p->layers->input_norm, own->residual, s->rows, own->normed);
     for (int64_t l = 0; l < p->num_layers; l++) {
         const Layer *layer = p->layers + l;
-        if (l == 0) norm(p, layer->input_norm, own->residual, s->rows, own->normed);
-        else add_and_norm(p, layer->input_norm, s->rows, own);
+        const Join attended = {layer->post_norm, ++number};
+        const Join fed = {l + 1 < p->num_layers ? layer[1].input_norm : p->final_norm, ++number};
         if (team->index == 0) keep_features(p, s, own, l);
         project_heads(p, s, team, own, l);
         wait_all(team);
         mix_heads(p, s, team, own, l);
         wait_all(team);
-        to_delta(p, s, team, &layer->o, p->mixed);
-        add_and_norm(p, layer->post_norm, s->rows, own);
+        finish_block(p, s, team, own, &layer->o, p->mixed, attended);
         gate_and_lift(p, s, team, own, layer);
         wait_all(team);
-        to_delta(p, s, team, &layer->down, p->gated);
+        finish_block(p, s, team, own, &layer->down, p->gated, fed);
     }
-    add_and_norm(p, p->final_norm, s->rows, own);
 }
 
 #endif

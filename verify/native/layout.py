@@ -11,7 +11,8 @@ from torch import Tensor
 
 from verify.base import TargetShape
 from verify.native.packed import CWeight, Packed, as_struct, check, pack
-from verify.native.structs import PROJECTIONS, CLayer, CPlan
+from verify.native.ranks import RankMemory
+from verify.native.structs import PROJECTIONS, TOP_BYTES, CLayer, CPlan
 
 
 class Room(NamedTuple):
@@ -34,6 +35,7 @@ class Layout:
     Attributes:
         plan: The structure for `native_step`.
         logits: [max_logits, V] float32, written by each step.
+        delta: [max_rows, H] float32, where a block's output goes that is summed by itself.
     """
 
     def __init__(
@@ -43,24 +45,29 @@ class Layout:
         caches: tuple[Tensor, Tensor],
         room: Room,
         captured: tuple[int, ...],
+        ranks: RankMemory | None = None,
     ) -> None:
         """Check shapes and weights, and fix every pointer but those of the scratch.
+
+        With `ranks`, shape and weights are this rank's part, and the head its rows of it.
 
         Raises:
             ValueError: A weight is missing or inconsistent, or the shape cannot be run.
         """
         check_shape(shape, caches, captured)
         self._weights, self._shape = weights, shape
-        self._alive: list[object] = [weights, caches]
+        self._alive: list[object] = [weights, caches, ranks]
         self.plan = CPlan(
             *(shape.num_layers, shape.hidden_size, shape.intermediate_size, shape.num_heads),
             *(shape.num_kv_heads, shape.head_dim, shape.vocab_size, caches[0].shape[2]),
             *(room.threads, room.max_rows, len(captured), shape.rms_norm_eps),
         )
-        self._point_to_weights(captured)
+        self._point_to_weights(captured, len(ranks.place.vocabulary) if ranks else None)
         self._point_to_positions(caches)
-        self.logits = torch.empty(room.max_logits, shape.vocab_size)
+        self.logits = ranks.logits if ranks else torch.empty(room.max_logits, shape.vocab_size)
+        self.delta = torch.empty(room.max_rows, shape.hidden_size)
         self._point_to_buffers(room)
+        self.plan.ranks = ranks.address if ranks else None
 
     def allocate_scratch(self, floats_per_thread: int) -> None:
         """Give each thread its own memory; the C code says how much."""
@@ -103,7 +110,7 @@ class Layout:
             self._norm(f"{prefix}post_attention_layernorm.weight"),
         )
 
-    def _point_to_weights(self, captured: tuple[int, ...]) -> None:
+    def _point_to_weights(self, captured: tuple[int, ...], head_rows: int | None) -> None:
         shape = self._shape
         size = (shape.vocab_size, shape.hidden_size)
         layers = (CLayer * shape.num_layers)(*map(self._layer, range(shape.num_layers)))
@@ -113,7 +120,7 @@ class Layout:
         self.plan.embedding = self._matrix("model.embed_tokens.weight", *size)
         tied = shape.tie_word_embeddings
         head = "model.embed_tokens.weight" if tied else "lm_head.weight"
-        self.plan.head = self._matrix(head, *size)
+        self.plan.head = self._matrix(head, head_rows or shape.vocab_size, shape.hidden_size)
         self.plan.final_norm = self._norm("model.norm.weight")
 
     def _point_to_positions(self, caches: tuple[Tensor, Tensor]) -> None:
@@ -128,12 +135,11 @@ class Layout:
         shape, plan, rows = self._shape, self.plan, room.max_rows
         queries = shape.num_heads * shape.head_dim
         plan.query, plan.mixed = (self._keep(torch.empty(rows, queries)) for _ in range(2))
-        plan.delta = self._keep(torch.empty(rows, shape.hidden_size))
+        plan.delta = self._keep(self.delta)
         wide = shape.intermediate_size
         plan.gated, plan.lifted = (self._keep(torch.empty(rows, wide)) for _ in range(2))
         plan.logits = self._keep(self.logits)
-        plan.bests = self._keep(torch.empty(room.threads, rows, dtype=torch.int64))
-        plan.tops = self._keep(torch.empty(room.threads, rows, 2))
+        plan.tops = self._keep(torch.empty(room.threads, rows, TOP_BYTES, dtype=torch.uint8))
 
 
 def check_shape(

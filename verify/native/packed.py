@@ -79,6 +79,24 @@ def check(packed: Packed, name: str, shape: tuple[int, int]) -> None:
         )
 
 
+def part_of(packed: Packed, axis: int, part: range) -> Packed:
+    """Return a copy of a range of rows (axis 0) or columns (axis 1).
+
+    Raises:
+        ValueError: The columns begin or end inside a block.
+    """
+    if axis == 0:
+        return packed._replace(data=packed.data[part.start : part.stop].clone(), rows=len(part))
+    if part.start % BLOCK or part.stop % BLOCK:
+        raise ValueError(
+            f"columns {part.start} to {part.stop - 1} of a {packed.fmt} matrix: packed weights are"
+            f" split between blocks of {BLOCK}; use engine.native=off"
+        )
+    blocks = packed.data.view(packed.rows, packed.cols // BLOCK, -1)
+    own = blocks[:, part.start // BLOCK : part.stop // BLOCK].reshape(packed.rows, -1).clone()
+    return packed._replace(data=own, cols=len(part))
+
+
 def as_struct(packed: Packed) -> CWeight:
     """The C view; it does not keep the data alive."""
     number, block_bytes = FORMATS[packed.fmt]

@@ -4,7 +4,7 @@
 
 #include "attention.h"
 #include "formats.h"
-#include "team.h"
+#include "ranks.h"
 
 typedef struct {
     Weight q, k, v, o, gate, up, down;
@@ -22,8 +22,8 @@ typedef struct { /* mirrored field by field in structs.py */
     float *keys, *values;                      /* [num_layers, kv_heads, slots, head_dim] */
     float *query, *mixed, *delta, *gated, *lifted, *logits;
     float *scratch; /* [threads, scratch_floats()] */
-    int64_t *bests; /* [threads, max_rows] */
-    float *tops;    /* [threads, max_rows, 2] */
+    Top *tops;      /* [threads, max_rows] */
+    Ranks *ranks;   /* NULL on one rank; heads, intermediate and head are then this rank's part */
 } Plan;
 
 typedef struct {
@@ -33,6 +33,8 @@ typedef struct {
     float *features; /* [rows, num_captured * hidden] */
     int64_t *best;
     float *margin;
+    int64_t way;   /* how to sum over ranks */
+    int64_t *sums; /* [ways]: how many sums ran each way */
 } Step;
 
 typedef struct { /* one thread's own memory */

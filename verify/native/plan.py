@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,9 +14,11 @@ from torch import Tensor
 from verify.base import TargetShape
 from verify.native.layout import Layout, Room
 from verify.native.packed import Packed
-from verify.native.structs import CStep
+from verify.native.ranks import RankMemory, Sizes
+from verify.native.structs import WAYS, CStep
 
 PREFILL_ROWS = 64  # a chunk's activations stay in the second-level cache
+_LOST = 4
 _FAULTS = {
     1: "a token id outside the vocabulary",
     2: "a position outside the key-value cache",
@@ -38,8 +42,19 @@ class PlanOutput(NamedTuple):
     features: Tensor | None
 
 
+def memory_sizes(shape: TargetShape, max_width: int) -> Sizes:
+    """Return what ranks must share for plans of up to `max_width` rows."""
+    rows = max(max_width, PREFILL_ROWS)
+    return Sizes(rows, max_width, shape.hidden_size, shape.vocab_size)
+
+
 class Plan:
-    """One Llama-family target and its key-value cache, ready to run steps of up to `max_width`."""
+    """One Llama-family target and its key-value cache, ready to run steps of up to `max_width`.
+
+    Attributes:
+        ways: How this plan can sum over ranks, the best that is a sum and nothing else first.
+        ranks: What the ranks share, or None on one rank.
+    """
 
     def __init__(
         self,
@@ -52,6 +67,7 @@ class Plan:
         max_width: int,
         capture_layers: tuple[int, ...],
         library: ctypes.CDLL,
+        ranks: RankMemory | None = None,
     ) -> None:
         """Fix every buffer and pointer.
 
@@ -67,6 +83,8 @@ class Plan:
             max_width: Most rows of `run`.
             capture_layers: Layers whose inputs are returned as features, in this order.
             library: From `verify.native.build.load`.
+            ranks: With it, everything above is this rank's part, `lm_head.weight` its rows of the
+                head, and every rank runs the same calls in the same order.
 
         Raises:
             ValueError: A weight is missing or has a wrong shape, or the shape cannot be run.
@@ -74,7 +92,10 @@ class Plan:
         self.max_width = max_width
         self._positions = key_cache.shape[2]
         room = Room(threads, max(max_width, PREFILL_ROWS), max_width)
-        self._layout = Layout(shape, weights, (key_cache, value_cache), room, capture_layers)
+        caches = (key_cache, value_cache)
+        self._layout = Layout(shape, weights, caches, room, capture_layers, ranks)
+        self.ranks, self._shape = ranks, shape
+        self.ways = ("shared_memory", "gloo", "fused") if ranks else ("none",)
         self._plan_at = ctypes.addressof(self._layout.plan)
         self._layout.allocate_scratch(library.native_scratch(self._plan_at))
         self._feature_size = len(capture_layers) * shape.hidden_size
@@ -82,9 +103,40 @@ class Plan:
         self._best = torch.empty(max_width, dtype=torch.int64)
         self._margin = torch.empty(max_width)
         self._features = torch.empty(max_width, self._feature_size)
-        self._step = CStep(best=self._best.data_ptr(), margin=self._margin.data_ptr())
+        self._call, self._join = library.native_step, library.native_join
+        self._sum_by(self.ways[0])
+
+    def _sum_by(self, way: str) -> None:
+        """Choose how steps of this plan sum over ranks, and count from zero."""
+        self._sums = torch.zeros(len(WAYS), dtype=torch.int64)
+        self._step = CStep(
+            best=self._best.data_ptr(),
+            margin=self._margin.data_ptr(),
+            way=WAYS[way],
+            sums=self._sums.data_ptr(),
+        )
         self._step_at = ctypes.addressof(self._step)
-        self._call = library.native_step
+
+    def summing(self, way: str) -> Plan:
+        """Return the same plan with another way to sum over ranks, and counts of its own.
+
+        Raises:
+            ValueError: This plan cannot sum so.
+        """
+        if way not in self.ways:
+            raise ValueError(
+                f"verify.allreduce={way}: on a CPU, ranks sum with"
+                f" {' or '.join(self.ways[:2]) if self.ranks else 'nothing, since there is one'};"
+                " use verify.allreduce=auto"
+            )
+        other = copy.copy(self)
+        other._sum_by(way)
+        return other
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """How many blocks ended by each way to sum, as the compiled code counted them."""
+        return dict(zip(WAYS, self._sums.tolist(), strict=True))
 
     def run(self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int) -> PlanOutput:
         """Run one step over W rows and write their keys and values to slots from `start`.
@@ -101,6 +153,7 @@ class Plan:
 
         Raises:
             ValueError: Too many rows, or an input out of range.
+            RankLost: Another rank ended or hangs.
         """
         width = len(tokens)
         if not 0 < width <= self.max_width:
@@ -147,6 +200,43 @@ class Plan:
             features if self._feature_size else None,
         )
 
+    def join(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
+    ) -> tuple[Tensor, Tensor, float]:
+        """End a block alone, as a step's blocks end, on one thread; every rank must do the same.
+
+        Args:
+            delta: [W, H] float32, this rank's part of a block's output.
+            residual: [W, H] float32.
+            weight: [H] float32, of the norm.
+            times: How often; the residual takes each sum, the norm is of the last.
+
+        Returns:
+            The norm, the residual with the sums, both [W, H], and the seconds it took.
+
+        Raises:
+            RankLost: A rank did not come.
+        """
+        rows, hidden = delta.shape
+        if rows > len(self._layout.delta) or hidden != self._shape.hidden_size:
+            raise ValueError(f"a block's output of {list(delta.shape)} does not fit this plan")
+        residual, normed = residual.contiguous().clone(), torch.full_like(residual, torch.nan)
+        delta, self._step.rows = delta.contiguous(), rows
+        pointers = (tensor.data_ptr() for tensor in (delta, weight, residual, normed))
+        began = time.perf_counter()
+        fault = self._join(self._plan_at, self._step_at, *pointers, times)
+        seconds = time.perf_counter() - began
+        self._check(fault)
+        return normed, residual, seconds
+
+    def _check(self, fault: int) -> None:
+        """Raise what the compiled code found."""
+        if fault == _LOST:
+            assert self.ranks is not None
+            raise self.ranks.lost()
+        if fault:
+            raise ValueError(f"native step: {_FAULTS[fault]}")
+
     def _forward(
         self,
         tokens: Tensor,
@@ -166,6 +256,4 @@ class Plan:
         step.tokens, step.positions, step.mask = tokens.data_ptr(), positions.data_ptr(), mask_at
         step.rows, step.start, step.first_logit = len(tokens), start, first_logit
         step.features = features.data_ptr()
-        fault = self._call(self._plan_at, self._step_at)
-        if fault:
-            raise ValueError(f"native step: {_FAULTS[fault]}")
+        self._check(self._call(self._plan_at, self._step_at))

@@ -41,7 +41,11 @@ _SIZES = [
     "max_rows",
     "num_captured",
 ]
-_BUFFERS = ["query", "mixed", "delta", "gated", "lifted", "logits", "scratch", "bests", "tops"]
+_BUFFERS = ["query", "mixed", "delta", "gated", "lifted", "logits", "scratch", "tops", "ranks"]
+# How ranks can sum, by the names of `verify.base.Proof`; the numbers are ranks.h's.
+WAYS = {"none": 0, "gloo": 1, "shared_memory": 2, "fused": 3}
+LIBRARY_SUM = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _NUMBER)
+TOP_BYTES = 16  # `Top` of ranks.h
 
 
 class CPlan(ctypes.Structure):
@@ -72,4 +76,18 @@ class CStep(ctypes.Structure):
         ("features", _POINTER),
         ("best", _POINTER),
         ("margin", _POINTER),
+        ("way", _NUMBER),
+        ("sums", _POINTER),
+    )
+
+
+class CRanks(ctypes.Structure):
+    """`Ranks` of ranks.h."""
+
+    _fields_ = (
+        *((name, _NUMBER) for name in ("rank", "world", "slot_floats", "timeout_ns")),
+        *((name, _POINTER) for name in ("lost", "arrivals", "slots", "tops")),
+        ("head_first", _NUMBER),
+        ("number", ctypes.c_uint64),
+        ("library", LIBRARY_SUM),
     )

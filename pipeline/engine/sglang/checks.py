@@ -72,9 +72,14 @@ def _check_held(cell: Cell) -> None:
 
 
 def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version: str) -> None:
-    """Refuse fusion that would change nothing."""
+    """Refuse fusion that would change nothing, and sums that no server has."""
     if arguments.mode.allreduce == "auto":
         return
+    if arguments.mode.allreduce in ("gloo", "shared_memory"):
+        raise ValueError(
+            f"verify.allreduce={arguments.mode.allreduce}: a way to sum on CPUs; engine=sglang takes"
+            " auto, nccl or custom"
+        )
     if arguments.tp == 1:
         raise ValueError(
             f"verify: {arguments.mode.allreduce} all-reduces need several ranks; set"

@@ -1,7 +1,7 @@
 """Commands from rank 0 to the other ranks, through shared memory: a socket would cost a step.
 
 Followers spin for a moment after each command, because the next one usually comes within a step,
-and then sleep between looks.
+and then sleep between looks, longer and longer: another cell may be at work for minutes.
 """
 
 from __future__ import annotations
@@ -10,37 +10,32 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import numpy as np
 
+from verify.segment import Segment
+
 _CAPACITY = 1 << 20  # bytes of one command
 _SPIN_S = 0.05
-_PAUSE_S = 2e-4
+_PAUSE_S, _LONGEST_PAUSE_S = 2e-4, 1e-2
 _POSTED, _SIZE, _SEEN = 0, 1, 2  # words of the header; one `seen` for each follower
 
 
 class Mailbox:
     """One writer, several readers, one command at a time."""
 
-    def __init__(self, num_readers: int, name: str | None = None) -> None:
-        """Make the memory, or open the one called `name`."""
-        self._words_size = _SEEN + num_readers
-        size = 8 * self._words_size + _CAPACITY
-        self._memory = SharedMemory(name, create=name is None, size=size)
-        buffer = self._memory.buf
-        assert buffer is not None
-        self._words = np.ndarray(self._words_size, np.int64, buffer)
-        self._payload = buffer[8 * self._words_size :]
-        self._owner = name is None
-        if self._owner:
-            self._words[:] = 0
+    def __init__(self, num_readers: int, path: str | None = None) -> None:
+        """Make the memory, or open the one at `path`."""
+        words = _SEEN + num_readers
+        self._memory = Segment(8 * words + _CAPACITY, path)
+        self._words = np.ndarray(words, np.int64, self._memory.memory)
+        self._payload = memoryview(self._memory.memory)[8 * words :]
 
     @property
-    def name(self) -> str:
+    def path(self) -> str:
         """What readers open."""
-        return self._memory.name
+        return self._memory.path
 
     def post(self, command: str, *arguments: Any) -> None:
         """Hand a command to every reader, once all have read the one before.
@@ -67,9 +62,13 @@ class Mailbox:
         """
         seen = 0
         while True:
-            deadline = time.perf_counter() + _SPIN_S
+            deadline, pause = time.perf_counter() + _SPIN_S, _PAUSE_S
             while self._words[_POSTED] == seen:
-                time.sleep(0 if time.perf_counter() < deadline else _PAUSE_S)
+                if time.perf_counter() < deadline:
+                    time.sleep(0)
+                else:
+                    time.sleep(pause)
+                    pause = min(pause * 1.1, _LONGEST_PAUSE_S)
                 if os.getppid() != parent:
                     return
             seen += 1
@@ -79,9 +78,5 @@ class Mailbox:
             yield command, arguments
 
     def close(self) -> None:
-        """Free the memory; the writer also removes its name."""
-        del self._words
-        self._payload.release()
+        """Let go of the memory."""
         self._memory.close()
-        if self._owner:
-            self._memory.unlink()

@@ -28,13 +28,13 @@ from pipeline.engine.torch.shards import shards
 from verify.base import (
     BuildsStep,
     Join,
-    Plan,
     Proof,
     StepInput,
     StepOutput,
     TargetShape,
     VerifyStep,
 )
+from verify.native.plan import Plan, PlanOutput
 from verify.ranks import ENVIRONMENT
 
 _GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
@@ -48,9 +48,8 @@ class ParallelLlama:
     Attributes:
         local: Rank 0's part.
         cache: The cache of all ranks: what is kept here is kept on every rank.
+        plan: The compiled forward of all ranks, where each has one.
     """
-
-    plan: Plan | None = None
 
     def __init__(self, loader: Loads, shape: TargetShape, world: int, device: str) -> None:
         """Start the other ranks and load every rank's part.
@@ -73,11 +72,12 @@ class ParallelLlama:
         rendezvous = f"file://{Path(self._folder.name, 'ranks')}"
         ranks = Ranks(loader, shape, world, device, rendezvous)
         self._mailbox = Mailbox(world - 1)
+        self._num_steps = 0
         spawn = multiprocessing.get_context("spawn")
         self._followers = [
             spawn.Process(
                 target=follow,
-                args=(ranks, rank, self._mailbox.name, torch.get_num_threads()),
+                args=(ranks, rank, self._mailbox.path, torch.get_num_threads()),
                 daemon=True,
             )
             for rank in range(1, world)
@@ -88,6 +88,8 @@ class ParallelLlama:
         threading.Thread(target=self._watch, daemon=True).start()
         self.local = ranks.join(0)
         self.cache = _LedCache(self.local.cache, self._mailbox)
+        plan = self.local.plan
+        self.plan = _LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
 
     @property
     def device(self) -> torch.device:
@@ -130,44 +132,76 @@ class ParallelLlama:
         Raises:
             ValueError: This model, width or machine cannot run the backend.
         """
-        self._mailbox.post("build", backend, width, threads)
-        return _LedStep(backend.build(self.local, width, threads), self._mailbox)
+        number = self._num_steps = self._num_steps + 1
+        self._mailbox.post("build", number, backend, width, threads)
+        return _LedStep(backend.build(self.local, width, threads), self._mailbox, number)
 
     def close(self) -> None:
-        """End the other ranks."""
+        """End the other ranks; if one has ended already, no command would reach them all."""
         self._closing.set()
-        self._mailbox.post("close")
+        if all(process.is_alive() for process in self._followers):
+            self._mailbox.post("close")
+            for process in self._followers:
+                process.join(_GRACE_S)
         for process in self._followers:
-            process.join(_GRACE_S)
             _end(process)
         dist.destroy_process_group()
         self._mailbox.close()
+        if self.plan is not None:
+            self.plan.close()
         self._folder.cleanup()
 
     def _watch(self) -> None:
-        """End everything once a follower ends; rank 0 may be inside an all-reduce for ever."""
+        """End everything once a follower ends; rank 0 may be inside an all-reduce for ever.
+
+        A compiled step is told, and raises; the library's all-reduce may not come back at all.
+        """
         wait([process.sentinel for process in self._followers])
         if self._closing.is_set():
             return
         codes = {number + 1: process.exitcode for number, process in enumerate(self._followers)}
-        ended = ", ".join(
-            f"rank {rank}: {code}" for rank, code in codes.items() if code is not None
-        )
-        sys.stderr.write(f"a tensor-parallel rank ended early (exit codes: {ended})\n")
+        ended = {rank: code for rank, code in codes.items() if code is not None}
+        line = ", ".join(f"rank {rank}: {code}" for rank, code in ended.items())
+        sys.stderr.write(f"a tensor-parallel rank ended early (exit codes: {line})\n")
         for process in self._followers:
             _end(process)
+        plan: _LedPlan | None = getattr(self, "plan", None)  # it may have ended while loading
+        if plan is not None:
+            plan.lose(min(ended))
         if not self._closing.wait(_GRACE_S):
             os._exit(1)
+
+
+class _LedPlan:
+    """Rank 0's compiled forward; a prompt is read on every rank."""
+
+    def __init__(self, own: Plan, mailbox: Mailbox) -> None:
+        self._own, self._mailbox = own, mailbox
+
+    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
+        """Read a prompt from slot 0 on."""
+        self._mailbox.post("prefill", tokens.numpy().tobytes())
+        return self._own.prefill(tokens, positions)
+
+    def lose(self, rank: int) -> None:
+        """Let whoever waits for a rank know that it is gone."""
+        if self._own.ranks is not None:
+            self._own.ranks.lose(rank)
+
+    def close(self) -> None:
+        """Let go of the ranks' memory."""
+        if self._own.ranks is not None:
+            self._own.ranks.close()
 
 
 class _LedStep:
     """A step that runs on all ranks when rank 0 calls it."""
 
-    def __init__(self, step: VerifyStep, mailbox: Mailbox) -> None:
-        self._step, self._mailbox = step, mailbox
+    def __init__(self, step: VerifyStep, mailbox: Mailbox, number: int) -> None:
+        self._step, self._mailbox, self._number = step, mailbox, number
 
     def __call__(self, step: StepInput) -> StepOutput:
-        self._mailbox.post("step", packed(step))
+        self._mailbox.post("step", self._number, packed(step))
         return self._step(step)
 
     @property
@@ -178,7 +212,7 @@ class _LedStep:
         self._step.reset_counts()
 
     def close(self) -> None:
-        self._mailbox.post("drop")
+        self._mailbox.post("drop", self._number)
         self._step.close()
 
 

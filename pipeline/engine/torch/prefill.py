@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from verify.base import StepInput, StepOutput
-from verify.native.plan import Plan
+from verify.native.plan import PlanOutput
 
 # Rows of one eager prefill forward: a [rows, slots] mask and logits stay small.
 CHUNK = 512
@@ -28,6 +29,14 @@ class Forwards(Protocol):
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run the step's rows and write their keys and values."""
+        ...
+
+
+class ReadsPrompts(Protocol):
+    """A compiled forward, on one rank or on several."""
+
+    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
+        """Run the rows in order, each attending all before it."""
         ...
 
 
@@ -61,7 +70,7 @@ class EagerPrefill:
 class PlannedPrefill:
     """Prefill by the compiled forward."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ReadsPrompts) -> None:
         """Bind the plan."""
         self._plan = plan
 

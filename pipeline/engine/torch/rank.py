@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,8 @@ from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.llama import Llama
 from pipeline.engine.torch.mailbox import Mailbox
 from pipeline.engine.torch.shards import Shard, shards
-from verify.base import BuildsStep, StepInput, TargetShape, VerifyStep
+from verify.base import StepInput, TargetShape, VerifyStep
+from verify.native.plan import Plan
 
 _PR_SET_PDEATHSIG = 1
 
@@ -62,50 +63,44 @@ class Ranks:
         return model
 
 
-def follow(ranks: Ranks, rank: int, mailbox_name: str, threads: int) -> None:
+def follow(ranks: Ranks, rank: int, mailbox_path: str, threads: int) -> None:
     """Be one of the other ranks until rank 0 says close or is gone."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to handle
     torch.set_num_threads(threads)
-    mailbox = Mailbox(ranks.world - 1, mailbox_name)
+    mailbox = Mailbox(ranks.world - 1, mailbox_path)
     model = ranks.join(rank)
-    step: VerifyStep | None = None
+    steps: dict[int, VerifyStep] = {}
     with torch.inference_mode():
         for command, arguments in mailbox.commands(rank - 1, parent):
             if command == "close":
                 break
-            step = _obey(model, step, command, arguments)
+            _obey(model, steps, command, arguments)
     dist.destroy_process_group()
     mailbox.close()
 
 
 def _obey(
-    model: Llama, step: VerifyStep | None, command: str, arguments: tuple[Any, ...]
-) -> VerifyStep | None:
-    """Do what rank 0 does; return the step that is built now."""
+    model: Llama, steps: dict[int, VerifyStep], command: str, arguments: tuple[Any, ...]
+) -> None:
+    """Do what rank 0 does; `steps` are the ones that are built, by rank 0's numbers."""
     if command == "forward":
         model.forward(unpacked(arguments[0]))
+    elif command == "prefill":
+        tokens = torch.frombuffer(bytearray(arguments[0]), dtype=torch.int64)
+        cast(Plan, model.plan).prefill(tokens, torch.arange(len(tokens)))
     elif command == "build":
+        number, backend, *room = arguments
         with suppress(ValueError):  # rank 0 is refused alike, and says so
-            return _built(model, *arguments)
-        return None
+            steps[number] = backend.build(model, *room)
     elif command == "step":
-        assert step is not None
-        step(unpacked(arguments[0]))
+        steps[arguments[0]](unpacked(arguments[1]))
     elif command == "drop":
-        assert step is not None
-        step.close()
-        return None
+        steps.pop(arguments[0]).close()
     elif command == "keep":
         model.cache.length, rows = arguments
         model.cache.keep(rows)
-    return step
-
-
-def _built(model: Llama, backend: BuildsStep, width: int, threads: int) -> VerifyStep:
-    """Build a backend's step."""
-    return backend.build(model, width, threads)
 
 
 def packed(step: StepInput) -> PackedStep:

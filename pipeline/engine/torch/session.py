@@ -14,10 +14,10 @@ from pipeline.engine.base import Prompt, Response
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
-from pipeline.engine.torch.loader import DenseLoader
+from pipeline.engine.torch.loader import DenseLoader, PackedLoader
 from pipeline.engine.torch.parallel import ParallelLlama
-from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill
-from pipeline.engine.torch.threads import calibrated_threads
+from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill, ReadsPrompts
+from pipeline.engine.torch.threads import available_cores, calibrated_threads
 from pipeline.engine.torch.weights import dense_weights, packed_weights
 from verify.base import BuildsStep, Proof, TargetShape, VerifyStep
 from verify.native.build import find_compiler, load_source
@@ -26,7 +26,9 @@ from verify.native.plan import Plan
 
 if TYPE_CHECKING:
     from pipeline.cell import Cell
+    from pipeline.engine.torch.checkpoint import Checkpoint
     from pipeline.engine.torch.engine import TorchEngine
+    from pipeline.engine.torch.rank import Loads
 
 # Steps timed for each number of threads; the fastest counts, so that a disturbance does not.
 CALIBRATION_STEPS = 12
@@ -99,8 +101,8 @@ class TorchSession:
         capacity = longest_prompt + cell.sampling.max_new_tokens + 2 * width
         self._threads = self._engine.threads or self._calibrate(shape)
         torch.set_num_threads(self._threads)
-        self._model = self._load(shape, capacity, layers)
-        if self._packed:
+        self._model = self._load(shape, capacity, width, layers)
+        if self._packed and isinstance(self._model, Llama):
             self._model.plan = self._plan(self._model.cache, width, layers, self._threads)
         self._step = self._built(cast(BuildsStep, cell.verify), width)
         self._proposer = drafter.start(self._target_info(capacity))
@@ -129,13 +131,14 @@ class TorchSession:
         )
 
     def _load(
-        self, shape: TargetShape, capacity: int, layers: tuple[int, ...]
+        self, shape: TargetShape, capacity: int, width: int, layers: tuple[int, ...]
     ) -> Llama | ParallelLlama:
         """Bind the weights in the form that this device runs, on as many ranks as the cell has."""
         world = self._cell.parallelism.tp
         if world > 1:
-            loader = DenseLoader(self._checkpoint, capacity, self._dtype, layers)
-            return ParallelLlama(loader, shape, world, self._device.type)
+            return ParallelLlama(
+                self._loader(capacity, width, layers), shape, world, self._device.type
+            )
         cache = KVCache(shape, capacity, self._dtype, self._device, shape.num_kv_heads)
         tensor = self._checkpoint.tensor
         if self._packed:
@@ -144,6 +147,19 @@ class TorchSession:
         else:
             weights = dense_weights(shape, tensor, self._dtype, self._device)
         return Llama(shape, weights, cache, layers)
+
+    def _loader(self, capacity: int, width: int, layers: tuple[int, ...]) -> Loads:
+        """Return what loads one rank's part."""
+        if not self._packed:
+            return DenseLoader(self._checkpoint, capacity, self._dtype, layers)
+        return PackedLoader(
+            cast("Checkpoint", self._checkpoint),
+            capacity,
+            width,
+            self._threads,
+            self._cache_root,
+            layers,
+        )
 
     def _built(self, backend: BuildsStep, width: int) -> VerifyStep:
         """Build the verify step on all ranks."""
@@ -173,13 +189,19 @@ class TorchSession:
     def _prefill(self) -> Prefill:
         """Return the fastest prefill that there is; all verify backends get the same one."""
         if self._model.plan is not None:
-            return PlannedPrefill(cast(Plan, self._model.plan))
+            return PlannedPrefill(cast(ReadsPrompts, self._model.plan))
         return EagerPrefill(self._model)
 
     def _calibrate(self, shape: TargetShape) -> int:
-        """Measure which number of threads decodes fastest; without kernels, leave it to torch."""
+        """Measure which number of threads decodes fastest; without kernels, leave it to torch.
+
+        Ranks share the cores: a thread that waits for its core would hold up all of them.
+        """
+        world = self._cell.parallelism.tp
         if not self._packed:
-            return max(1, torch.get_num_threads() // self._cell.parallelism.tp)
+            return max(1, torch.get_num_threads() // world)
+        if world > 1:
+            return max(1, available_cores() // world)
         cache = KVCache(shape, 64, self._dtype, self._device, shape.num_kv_heads)
 
         def decode_seconds(threads: int) -> float:
@@ -194,11 +216,9 @@ class TorchSession:
         return calibrated_threads(decode_seconds, self._checkpoint.digest, self._cache_root)
 
     def _uses_native(self) -> bool:
-        """Whether the C kernels run: asked for, on a CPU, one rank, and there is a compiler."""
+        """Whether the C kernels run: asked for, on a CPU, and there is a compiler."""
         setting = self._engine.native
-        if self._cell.parallelism.tp > 1 and setting == "require":
-            raise ValueError("engine.native=require: the C kernels run on one rank; set it to auto")
-        if self._device.type != "cpu" or setting == "off" or self._cell.parallelism.tp > 1:
+        if self._device.type != "cpu" or setting == "off":
             return False
         if find_compiler() is None and setting == "require":
             raise ValueError("engine.native=require: no C compiler (cc, gcc or clang) was found")

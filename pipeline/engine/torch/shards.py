@@ -6,15 +6,25 @@ are split by rows, the two products after them by columns, and the head by vocab
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from verify.base import TargetShape
+from verify.native.packed import Packed, part_of
 
 # Feed-forward columns move between ranks in these units: what the products' kernels read at once.
 GRAIN = 32
+
+
+class _Cut(NamedTuple):
+    """A range of a tensor's rows (axis 0) or columns (axis 1)."""
+
+    axis: int
+    range: range
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,18 @@ class Shard:
     columns: range
     vocabulary: range
 
+    @property
+    def own_shape(self) -> TargetShape:
+        """The shape of this rank's part: fewer heads and columns, and a head of its own."""
+        group = self.shape.num_heads // self.shape.num_kv_heads
+        return replace(
+            self.shape,
+            num_heads=group * len(self.kv_heads),
+            num_kv_heads=len(self.kv_heads),
+            intermediate_size=len(self.columns),
+            tie_word_embeddings=False,
+        )
+
     def of(self, tensor: Callable[[str], Tensor]) -> Callable[[str], Tensor]:
         """Return a loader of this rank's parts, given one of whole tensors by their names.
 
@@ -44,29 +66,46 @@ class Shard:
         """
 
         def part(name: str) -> Tensor:
-            if name == "lm_head.weight" and self.shape.tie_word_embeddings:
-                return _rows(tensor("model.embed_tokens.weight"), self.vocabulary, 1)
-            return self._cut(name, tensor(name))
+            whole, cut = tensor(self._source(name)), self._cut(name)
+            return whole if cut is None else _cut_tensor(whole, cut)
 
         return part
 
-    def _cut(self, name: str, whole: Tensor) -> Tensor:
-        """Return the rank's part of a tensor."""
+    def of_packed(self, whole: Mapping[str, Packed]) -> dict[str, Packed]:
+        """Return this rank's part of each packed matrix, the head under its own name.
+
+        Raises:
+            ValueError: A part would begin or end inside a block of packed weights.
+        """
+        names = dict.fromkeys((*whole, "lm_head.weight"))
+        parts = {}
+        for name in names:
+            packed, cut = whole[self._source(name)], self._cut(name)
+            parts[name] = packed if cut is None else part_of(packed, cut.axis, cut.range)
+        return parts
+
+    def _source(self, name: str) -> str:
+        """Return the whole tensor that a part is cut from."""
+        tied = name == "lm_head.weight" and self.shape.tie_word_embeddings
+        return "model.embed_tokens.weight" if tied else name
+
+    def _cut(self, name: str) -> _Cut | None:
+        """Return which part of a tensor is the rank's; None is all of it."""
         group, width = self.shape.num_heads // self.shape.num_kv_heads, self.shape.head_dim
         kind = name.split(".")[-2]
         if kind == "q_proj":
-            return _rows(whole, self.kv_heads, group * width)
+            return _Cut(0, _scaled(self.kv_heads, group * width))
         if kind in ("k_proj", "v_proj"):
-            return _rows(whole, self.kv_heads, width)
+            return _Cut(0, _scaled(self.kv_heads, width))
         if kind == "o_proj":
-            return _rows(whole.T, self.kv_heads, group * width).T.contiguous()
+            return _Cut(1, _scaled(self.kv_heads, group * width))
         if kind in ("gate_proj", "up_proj"):
-            return _rows(whole, self.columns, 1)
+            return _Cut(0, self.columns)
         if kind == "down_proj":
-            return _rows(whole.T, self.columns, 1).T.contiguous()
+            return _Cut(1, self.columns)
         if kind == "lm_head":
-            return _rows(whole, self.vocabulary, 1)
-        return whole
+            return _Cut(0, self.vocabulary)
+        return None
 
 
 def shards(shape: TargetShape, world: int) -> tuple[Shard, ...]:
@@ -114,6 +153,13 @@ def _even(total: int, world: int) -> list[range]:
     return [range(begin, begin + length) for begin, length in zip(begins, lengths, strict=True)]
 
 
-def _rows(whole: Tensor, part: range, unit: int) -> Tensor:
-    """Return a contiguous copy of rows, counted in units of `unit` rows."""
-    return whole[part.start * unit : part.stop * unit].clone()
+def _scaled(part: range, unit: int) -> range:
+    """Return a range in elements, given in units of `unit` elements."""
+    return range(part.start * unit, part.stop * unit)
+
+
+def _cut_tensor(whole: Tensor, cut: _Cut) -> Tensor:
+    """Return a contiguous copy of a part."""
+    return whole.narrow(cut.axis, cut.range.start, len(cut.range)).clone(
+        memory_format=torch.contiguous_format
+    )

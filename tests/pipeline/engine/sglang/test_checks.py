@@ -131,6 +131,12 @@ def test_an_all_reduce_on_one_rank_is_refused(cell, verify):
     refused(replace(cell, verify=verify), r"need several ranks; set parallelism\.tp=2")
 
 
+@pytest.mark.parametrize("way", ["gloo", "shared_memory"])
+def test_a_sum_that_only_cpus_have_is_refused(cell, way):
+    verify, two = GraphCaptured(allreduce=way), Parallelism(tp=2)
+    refused(replace(cell, verify=verify, parallelism=two), f"verify.allreduce={way}: .* on CPUs")
+
+
 def test_fusion_on_a_model_whose_layers_do_not_fuse_is_refused(cell, folder):
     (folder / "config.json").write_text(
         json.dumps(CONFIG | {"architectures": ["LlamaForCausalLM"]})

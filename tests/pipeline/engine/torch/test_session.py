@@ -63,13 +63,12 @@ def skip_without_files(drafter: str) -> None:
 
 
 def ranks_for(verify: str) -> str:
-    """The override that gives a backend the ranks it needs."""
+    """The override that gives a backend the ranks it needs: GPUs where there are some."""
     backend = cell_of(f"verify={verify}").verify
-    if not isinstance(backend, NeedsRanks):
-        return "parallelism.tp=1"
-    if torch.cuda.device_count() < backend.min_ranks:
-        pytest.skip(f"verify={verify} needs {backend.min_ranks} GPUs")
-    return f"parallelism.tp={backend.min_ranks}"
+    least = backend.min_ranks if isinstance(backend, NeedsRanks) else 1
+    if 0 < torch.cuda.device_count() < least:
+        pytest.skip(f"verify={verify} needs {least} GPUs")
+    return f"parallelism.tp={least}"
 
 
 @pytest.mark.parametrize("verify", able("verify", BuildsStep))
@@ -91,12 +90,24 @@ def test_without_a_compiler_a_trace_is_captured_and_the_proof_says_so(prompt, pl
     assert response.tokens == plain
 
 
-@pytest.mark.parametrize("drafter", ["none", "ngram_tree"])
-def test_two_ranks_give_the_plain_output_with_two_allreduces_a_layer(prompt, plain, drafter):
-    cell = ("verify=extend", "parallelism.tp=2", "engine.device=cpu", f"drafter={drafter}")
+@pytest.mark.parametrize(
+    ("verify", "drafter", "capture", "allreduce"),
+    [
+        (("verify=extend",), "ngram_tree", "none", "gloo"),
+        (("verify=graph_captured", "verify.allreduce=gloo"), "none", "native_plan", "gloo"),
+        (("verify=graph_captured",), "ngram_tree", "native_plan", "shared_memory"),
+        (("verify=fused_allreduce",), "ngram_tree", "native_plan", "fused"),
+    ],
+)
+def test_two_ranks_on_a_cpu_give_the_plain_output_with_two_sums_a_layer(
+    prompt, plain, verify, drafter, capture, allreduce
+):
+    cell = (*verify, "parallelism.tp=2", "engine.device=cpu", f"drafter={drafter}")
     response, proof = answer(prompt, *cell)
     assert response.tokens == plain
-    assert (proof.allreduce, proof.allreduces_per_step) == ("gloo", 60)
+    assert (proof.capture, proof.allreduce, proof.problem) == (capture, allreduce, "")
+    assert proof.allreduces_per_step == 60
+    assert proof.fused_allreduces_per_step == (60 if allreduce == "fused" else 0)
 
 
 def test_a_label_that_the_proof_contradicts_is_named(prompt):
@@ -117,6 +128,7 @@ def test_a_label_that_the_proof_contradicts_is_named(prompt):
         ("sampling.temperature=-1", "sampling.temperature=-1"),
         ("parallelism.tp=0", "parallelism.tp=0: must be 1 or more"),
         ("verify=fused_allreduce", r"needs several ranks; set parallelism\.tp=2 or more"),
+        ("verify.allreduce=gloo", r"needs several ranks; set parallelism\.tp=2 or more"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(override, message):

@@ -1,0 +1,150 @@
+"""What the ranks of a plan share: flags, slots for their parts of a sum, and the head's logits."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from verify.native.structs import LIBRARY_SUM, TOP_BYTES, CRanks
+from verify.segment import Segment
+
+MOST_RANKS = 8  # as ranks.h
+TIMEOUT_S = 60.0  # a rank that is later than this has ended or hangs
+_LINE = 64  # bytes of a cache line: flags of two ranks never share one
+
+
+class RankLost(RuntimeError):
+    """A rank did not come to a sum, so no rank can go on."""
+
+
+class Place(NamedTuple):
+    """One rank's place.
+
+    Attributes:
+        rank: 0 to `world - 1`.
+        world: Ranks.
+        vocabulary: Rows of the head that this rank computes.
+    """
+
+    rank: int
+    world: int
+    vocabulary: range
+
+
+class Sizes(NamedTuple):
+    """What the memory must hold: rows of one forward, of these with logits, and their widths."""
+
+    max_rows: int
+    max_logits: int
+    hidden: int
+    vocab: int
+
+    @property
+    def slot(self) -> int:
+        """Floats of one rank's part of a sum."""
+        return self.max_rows * self.hidden
+
+
+class RankMemory:
+    """One rank's view of the memory that all ranks of a plan map.
+
+    Attributes:
+        place: This rank's place.
+        logits: [max_logits, V] float32, the same memory on every rank: each writes its columns.
+        slots: [world, 2, max_rows * H] float32: what each rank adds to a sum, in turns.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        sizes: Sizes,
+        share: Callable[[str | None], str],
+        library: Callable[[Tensor], None],
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Make the memory on rank 0, map it on the others.
+
+        Args:
+            place: This rank's place.
+            sizes: Alike on every rank.
+            share: Called once on every rank, with the memory's path on rank 0 and None elsewhere;
+                returns the path everywhere, and only after rank 0 has called it.
+            library: Sums a tensor over the ranks in place.
+            timeout_s: How long a rank is waited for.
+
+        Raises:
+            ValueError: Too many ranks, or the memory cannot be had.
+        """
+        if place.world > MOST_RANKS:
+            raise ValueError(
+                f"parallelism.tp={place.world}: shared memory takes {MOST_RANKS} ranks"
+            )
+        self.place, self._library, self._error = place, library, ""
+        parts = _parts(place.world, sizes)
+        total = sum(parts.values())
+        own = Segment(total) if place.rank == 0 else None
+        path = share(own.path if own else None)
+        self._segment = own or Segment(total, path)
+        self._bytes = torch.frombuffer(self._segment.memory, dtype=torch.uint8)
+        part = dict(zip(parts, self._bytes.split(list(parts.values())), strict=True))
+        self._lost = part["lost"][:8].view(torch.int64)
+        logits = part["logits"].view(torch.float32)[: sizes.max_logits * sizes.vocab]
+        self.logits = logits.view(sizes.max_logits, sizes.vocab)
+        slots = part["slots"].view(torch.float32)[: place.world * 2 * sizes.slot]
+        self.slots = slots.view(place.world, 2, sizes.slot)
+        self._callback = LIBRARY_SUM(self._sum)
+        self._hidden = sizes.hidden
+        self._struct = CRanks(
+            *(place.rank, place.world, sizes.slot, int(timeout_s * 1e9)),
+            *(part[name].data_ptr() for name in ("lost", "arrivals", "slots", "tops")),
+            *(place.vocabulary.start, 0, self._callback),
+        )
+        self._timeout_s = timeout_s
+
+    @property
+    def address(self) -> int:
+        """Of the C structure."""
+        return ctypes.addressof(self._struct)
+
+    def lose(self, rank: int) -> None:
+        """Say that a rank has ended: whoever waits for it, or will, raises `RankLost`."""
+        self._lost[0] = rank + 1
+
+    def lost(self) -> RankLost:
+        """Return the error of a step that ended because a rank did not come."""
+        if self._error:
+            return RankLost(f"the ranks' library could not sum: {self._error}")
+        return RankLost(
+            f"rank {int(self._lost[0]) - 1} did not come to a sum over ranks: its process ended or"
+            f" hung for {self._timeout_s:g} s; its last words are in the cell's log"
+        )
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._segment.close()
+
+    def _sum(self, at: int, rows: int) -> int:
+        """Sum a block's output by the library; called from C, where no exception may pass."""
+        numbers = (ctypes.c_float * (rows * self._hidden)).from_address(at)
+        try:
+            self._library(torch.frombuffer(numbers, dtype=torch.float32))
+        except RuntimeError as error:  # a peer's connection is gone
+            self._error = str(error).splitlines()[0]
+            return 1
+        return 0
+
+
+def _parts(world: int, sizes: Sizes) -> dict[str, int]:
+    """Return the memory's parts in their order, with their bytes; each begins a cache line."""
+    sized = {
+        "lost": 8,
+        "arrivals": world * _LINE,
+        "tops": world * sizes.max_rows * TOP_BYTES,
+        "slots": world * 2 * sizes.slot * 4,
+        "logits": sizes.max_logits * sizes.vocab * 4,
+    }
+    return {name: -(-size // _LINE) * _LINE for name, size in sized.items()}
