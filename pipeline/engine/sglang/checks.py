@@ -77,8 +77,8 @@ def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version
         return
     if arguments.mode.allreduce in ("gloo", "shared_memory"):
         raise ValueError(
-            f"verify.allreduce={arguments.mode.allreduce}: a way to sum on CPUs; engine=sglang takes"
-            " auto, nccl or custom"
+            f"verify.allreduce={arguments.mode.allreduce}: a way to sum on CPUs;"
+            " engine=sglang takes auto, nccl or custom"
         )
     if arguments.tp == 1:
         raise ValueError(
