@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from drafters.eagle3.target import KV, Target
 
 # When fewer than this share of a batch still writes, the cache is cut down to those that do.
 WORTH_MOVING = 0.6
+ALIGNED = 8  # slots of the cache, for the attention kernels
 LONGEST_PERIOD = 32
 REPEATS = 3  # periods of a loop that are kept, so that it is seen but not learnt by heart
 
@@ -74,7 +75,9 @@ class _Batch:
     def run(self, stops: frozenset[int], generator: torch.Generator) -> list[list[int]]:
         """Write until every sequence has ended; return the new tokens of each."""
         target, most = self._target, self._writing.max_new_tokens
-        logits, cache = target.prefill(self._tokens, self._pads, self._length + most)
+        capacity = -(-(self._length + most) // ALIGNED) * ALIGNED
+        logits, cache = target.prefill(self._tokens, self._pads, capacity)
+        step = self._step(cache, self._length)
         ends = torch.tensor(sorted(stops), device=target.device)
         out = torch.zeros(len(self._tokens), most, dtype=torch.int64, device=target.device)
         counts = torch.full((len(out),), most, device=target.device)
@@ -89,10 +92,20 @@ class _Batch:
             if place + 1 == most or not bool(writes.any()):
                 break
             if float(writes.float().mean()) < WORTH_MOVING:
+                del step  # a graph holds the cache that is replaced
                 rows, tokens, cache = self._keep(writes, rows, tokens, cache)
                 writes = torch.ones_like(rows, dtype=torch.bool)
-            logits = target.step(tokens, self._pads, cache, self._length + place)
+                step = self._step(cache, self._length + place)
+            logits = step(tokens, self._length + place)
         return [row[:count] for row, count in zip(out.tolist(), counts.tolist(), strict=True)]
+
+    def _step(self, cache: KV, length: int) -> Callable[[Tensor, int], Tensor]:
+        """Return the batch's step: captured on a GPU, where launching costs more than computing."""
+        if self._target.device.type == "cuda":
+            from drafters.eagle3.target_graph import GraphStep
+
+            return GraphStep(self._target, self._pads, cache, length)
+        return lambda tokens, length: self._target.step(tokens, self._pads, cache, length)
 
     def _keep(
         self, writes: Tensor, rows: Tensor, tokens: Tensor, cache: KV

@@ -163,27 +163,33 @@ class Target:
         return self.logits(self._normed(hidden[:, -1], self._norm)), cache
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, pads: Tensor, cache: KV, length: int) -> Tensor:
+    def step(self, tokens: Tensor, pads: Tensor, cache: KV, length: int | Tensor) -> Tensor:
         """Append one token to each sequence; return its logits, [B, V].
 
         Args:
             tokens: [B] int64.
             pads: [B] int64, as in `prefill`.
             cache: Written at slot `length`.
-            length: Slots in use.
+            length: Slots in use. As a tensor, [1] int64 on the device, no shape depends on it, and
+                the step can be captured.
         """
         shape = self.shape
-        rotary = self.rotary((length - pads)[:, None])
-        places = torch.arange(length + 1, device=self.device)
-        seen = (places[None] >= pads[:, None])[:, None, None]
+        if isinstance(length, Tensor):
+            slot, used = length, cache.keys[0].shape[2]
+        else:
+            slot, used = torch.tensor([length], device=self.device), length + 1
+        rotary = self.rotary((slot - pads)[:, None])
+        places = torch.arange(used, device=self.device)
+        seen = ((places[None] >= pads[:, None]) & (places[None] <= slot))[:, None, None]
         hidden = self.embedding[tokens][:, None]
         for layer, keys, values in zip(self._layers, cache.keys, cache.values, strict=True):
             query, key, value = self._project(layer, hidden, rotary)
-            keys[:, :, length], values[:, :, length] = key[:, :, 0], value[:, :, 0]
+            keys.index_copy_(2, slot, key)
+            values.index_copy_(2, slot, value)
             # The queries of a key-value head as its rows: no key is copied for each of them.
             grouped = query.view(len(tokens), shape.num_kv_heads, -1, shape.head_dim)
             mixed = functional.scaled_dot_product_attention(
-                grouped, keys[:, :, : length + 1], values[:, :, : length + 1], attn_mask=seen
+                grouped, keys[:, :, :used], values[:, :, :used], attn_mask=seen
             )
             hidden = self._finish(layer, hidden, mixed.view(len(tokens), -1, 1, shape.head_dim))
         return self.logits(self._normed(hidden[:, 0], self._norm))

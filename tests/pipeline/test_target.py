@@ -23,7 +23,7 @@ def own_cache(tmp_path_factory):
 def test_the_embedded_target_is_converted_once(embedded, own_cache):
     folder = embedded.folder(own_cache)
     written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert set(written) >= {"config.json", "model.safetensors", "packed.safetensors"}
+    assert set(written) >= {"config.json", "model.safetensors", "packed.blocks"}
     assert embedded.folder(own_cache) == folder
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == written
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pipeline.engine.torch.gguf import FORMATS
-from pipeline.engine.torch.gguf_checkpoint import MANIFEST
+from pipeline.engine.torch.gguf_checkpoint import BLOCKS, MANIFEST
 from pipeline.engine.torch.shape import read_shape, tensor_shapes
 from pipeline.tokenizer import Tokenizer, read_json
 from verify.base import TargetShape
@@ -62,7 +62,7 @@ class Checkpoint:
 
     def packed(self) -> dict[str, Packed] | None:
         """Return the matrices' quantised rows as they were published; None if there are none."""
-        path = self.folder / "packed.safetensors"
+        path = self.folder / BLOCKS
         if not path.is_file():
             return None
         values = {fmt: (count, size) for fmt, count, size in FORMATS.values()}

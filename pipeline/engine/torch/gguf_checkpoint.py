@@ -18,6 +18,8 @@ from pipeline.engine.torch.gguf import Gguf, GgufTensor, dequantise, read_gguf
 from pipeline.engine.torch.gguf_tokenizer import write_tokenizer
 
 MANIFEST = "specroi.json"
+LAYOUT = 2  # of a checkpoint's folder; one of another layout is made again
+BLOCKS = "packed.blocks"  # safetensors within; a server would load every *.safetensors as weights
 _BLOCK_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -51,12 +53,13 @@ def convert_gguf(path: Path, cache: Path) -> Path:
     """
     stat = path.stat()
     source: dict[str, Any] = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    source["layout"] = LAYOUT
     for manifest in cache.glob(f"targets/{path.stem}-*/{MANIFEST}"):
         if source.items() <= json.loads(manifest.read_text()).items():
             return manifest.parent
     with path.open("rb") as file:
         source["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = cache / "targets" / f"{path.stem}-{source['sha256'][:12]}"
+    folder = cache / "targets" / f"{path.stem}-{source['sha256'][:12]}-{LAYOUT}"
     if folder.is_dir():
         return folder
     gguf = read_gguf(path)
@@ -71,7 +74,7 @@ def _write(gguf: Gguf, source: dict[str, Any], folder: Path) -> None:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     tensors = {_hf_name(gguf, n): _rotate_half(n, t, heads) for n, t in gguf.tensors.items()}
     _write_values(folder / "model.safetensors", tensors)
-    _write_blocks(folder / "packed.safetensors", tensors)
+    _write_blocks(folder / BLOCKS, tensors)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_tokenizer(gguf, folder)
     (folder / MANIFEST).write_text(json.dumps({"source": gguf.path.name, **source}))
