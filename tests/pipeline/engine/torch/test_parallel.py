@@ -18,6 +18,7 @@ from pipeline.engine.torch.shards import shards
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend
 from verify.graph_captured import GraphCaptured
+from verify.native.build import find_compiler
 
 # SmolLM2's odd heads, 9 over 3, in a small model; the vocabulary does not divide either.
 SHAPE = TargetShape(
@@ -120,18 +121,25 @@ def test_what_a_tree_keeps_is_kept_on_every_rank(alone, together):
 
 START = """
 import sys, torch
+from pipeline.cache import cache_root
 from pipeline.engine.torch.parallel import ParallelLlama
-from pipeline.engine.torch.loader import DenseLoader
+from pipeline.engine.torch.loader import DenseLoader, PackedLoader
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
+from pipeline.target import Target
+from tests.pipeline.conftest import EMBEDDED
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 if __name__ == "__main__":
-    device = sys.argv[1]
+    device, arm = sys.argv[1:]
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     shape = TargetShape(2, 512, 1024, 4, 2, 64, 64, 1e4, 1e-5, 64, False)
-    model = ParallelLlama(DenseLoader(RandomCheckpoint(shape), 32, dtype), shape, 2, device)
-    step = model.build(FusedAllreduce() if device == "cuda" else Extend(), 1, 1)
+    loader = DenseLoader(RandomCheckpoint(shape), 32, dtype)
+    if (device, arm) == ("cpu", "fused"):
+        checkpoint = Target("smollm2_135m", EMBEDDED).checkpoint(cache_root())
+        shape, loader = checkpoint.shape(), PackedLoader(checkpoint, 32, 1, 1, cache_root())
+    model = ParallelLlama(loader, shape, 2, device)
+    step = model.build(FusedAllreduce() if arm == "fused" else Extend(), 1, 1)
     print("ready", model._followers[0].pid, flush=True)
     mask = torch.ones(1, 1, dtype=torch.bool)
     with torch.inference_mode():
@@ -140,36 +148,66 @@ if __name__ == "__main__":
 """
 
 
-TWO_GPUS = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
-    ],
+class Pair:
+    """Two ranks at work in processes of their own."""
+
+    def __init__(self, folder, *arm):
+        script = folder / "start.py"
+        script.write_text(START)
+        self.leader = subprocess.Popen(
+            [sys.executable, script, *arm],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        )
+        self.follower = int(self.leader.stdout.readline().split()[1])
+        time.sleep(0.2)  # into the steps
+
+    def kill(self, victims):
+        pids = {"leader": [self.leader.pid], "follower": [self.follower]}
+        for pid in pids.get(victims, [self.leader.pid, self.follower]):
+            os.kill(pid, signal.SIGKILL)
+
+    def errors(self):
+        """What the leader said last; both are gone then."""
+        _, errors = self.leader.communicate(timeout=30)
+        deadline = time.monotonic() + 10
+        while psutil.pid_exists(self.follower) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not psutil.pid_exists(self.follower)
+        assert self.leader.returncode != 0
+        return errors.decode()
+
+
+NEEDS_GPUS = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 )
+NEEDS_COMPILER = pytest.mark.skipif(find_compiler() is None, reason="a compiled step needs one")
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("device", ["cpu", TWO_GPUS])
-@pytest.mark.parametrize("victim", ["leader", "follower"])
-def test_when_one_rank_is_killed_none_stays(tmp_path, victim, device):
-    script = tmp_path / "start.py"
-    script.write_text(START)
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    leader = subprocess.Popen(
-        [sys.executable, script, device],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
-    follower = int(leader.stdout.readline().split()[1])
-    time.sleep(0.2)  # into the steps
-    os.kill(leader.pid if victim == "leader" else follower, signal.SIGKILL)
-    _, errors = leader.communicate(timeout=30)
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(follower) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not psutil.pid_exists(follower)
-    assert leader.returncode != 0
+@pytest.mark.parametrize(
+    ("device", "arm", "victim"),
+    [
+        ("cpu", "eager", "leader"),
+        ("cpu", "eager", "follower"),
+        pytest.param("cpu", "fused", "follower", marks=NEEDS_COMPILER),
+        pytest.param("cpu", "fused", "both", marks=NEEDS_COMPILER),
+        pytest.param("cuda", "fused", "leader", marks=NEEDS_GPUS),
+        pytest.param("cuda", "fused", "follower", marks=NEEDS_GPUS),
+    ],
+)
+def test_when_a_rank_is_killed_none_stays_and_no_named_memory_could(tmp_path, device, arm, victim):
+    pair = Pair(tmp_path, device, arm)
+    for pid in (pair.leader.pid, pair.follower):
+        mapped = Path(f"/proc/{pid}/maps").read_text()
+        assert "/memfd:specroi (deleted)" in mapped
+        if device == "cpu":
+            assert "/dev/shm" not in mapped
+    pair.kill(victim)
+    errors = pair.errors()
     if victim == "follower":
-        assert b"a tensor-parallel rank ended early" in errors
+        assert "a tensor-parallel rank ended early (exit codes: rank 1: -9)" in errors
+        if (device, arm) == ("cpu", "fused"):
+            assert "RankLost: rank 1 did not come to a sum over ranks" in errors
