@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -84,26 +85,24 @@ class RankMemory:
                 f"parallelism.tp={place.world}: shared memory takes {MOST_RANKS} ranks"
             )
         self.place, self._library, self._error = place, library, ""
-        parts = _parts(place.world, sizes)
-        total = sum(parts.values())
+        self._hidden, self._timeout_s = sizes.hidden, timeout_s
+        lengths = _lengths(place.world, sizes)
+        total = sum(lengths.values())
         own = Segment(total) if place.rank == 0 else None
         path = share(own.path if own else None)
         self._segment = own or Segment(total, path)
-        self._bytes = torch.frombuffer(self._segment.memory, dtype=torch.uint8)
-        part = dict(zip(parts, self._bytes.split(list(parts.values())), strict=True))
-        self._lost = part["lost"][:8].view(torch.int64)
-        logits = part["logits"].view(torch.float32)[: sizes.max_logits * sizes.vocab]
-        self.logits = logits.view(sizes.max_logits, sizes.vocab)
-        slots = part["slots"].view(torch.float32)[: place.world * 2 * sizes.slot]
-        self.slots = slots.view(place.world, 2, sizes.slot)
+        mapped = torch.frombuffer(self._segment.memory, dtype=torch.uint8)
+        parts = torch.split_with_sizes(mapped, list(lengths.values()))
+        part = dict(zip(lengths, parts, strict=True))
+        self._lost = part["lost"].view(torch.int64)
+        self.logits = _as_floats(part["logits"], sizes.max_logits, sizes.vocab)
+        self.slots = _as_floats(part["slots"], place.world, 2, sizes.slot)
         self._callback = LIBRARY_SUM(self._sum)
-        self._hidden = sizes.hidden
         self._struct = CRanks(
             *(place.rank, place.world, sizes.slot, int(timeout_s * 1e9)),
             *(part[name].data_ptr() for name in ("lost", "arrivals", "slots", "tops")),
             *(place.vocabulary.start, 0, self._callback),
         )
-        self._timeout_s = timeout_s
 
     @property
     def address(self) -> int:
@@ -138,7 +137,7 @@ class RankMemory:
         return 0
 
 
-def _parts(world: int, sizes: Sizes) -> dict[str, int]:
+def _lengths(world: int, sizes: Sizes) -> dict[str, int]:
     """Return the memory's parts in their order, with their bytes; each begins a cache line."""
     sized = {
         "lost": 8,
@@ -148,3 +147,8 @@ def _parts(world: int, sizes: Sizes) -> dict[str, int]:
         "logits": sizes.max_logits * sizes.vocab * 4,
     }
     return {name: -(-size // _LINE) * _LINE for name, size in sized.items()}
+
+
+def _as_floats(part: Tensor, *size: int) -> Tensor:
+    """Return a part, which may be longer, as float32 of a size."""
+    return part.view(torch.float32)[: math.prod(size)].view(size)

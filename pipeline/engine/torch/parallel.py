@@ -156,18 +156,21 @@ class ParallelLlama:
 
         A compiled step is told, and raises; the library's all-reduce may not come back at all.
         """
-        wait([process.sentinel for process in self._followers])
+        ended = wait([process.sentinel for process in self._followers])
         if self._closing.is_set():
             return
-        codes = {number + 1: process.exitcode for number, process in enumerate(self._followers)}
-        ended = {rank: code for rank, code in codes.items() if code is not None}
-        line = ", ".join(f"rank {rank}: {code}" for rank, code in ended.items())
+        codes = {}
+        for rank, process in enumerate(self._followers, start=1):
+            if process.sentinel in ended:
+                process.join()  # its exit code comes a moment after its end
+                codes[rank] = process.exitcode
+        line = ", ".join(f"rank {rank}: {code}" for rank, code in codes.items())
         sys.stderr.write(f"a tensor-parallel rank ended early (exit codes: {line})\n")
         for process in self._followers:
             _end(process)
         plan: _LedPlan | None = getattr(self, "plan", None)  # it may have ended while loading
         if plan is not None:
-            plan.lose(min(ended))
+            plan.lose(min(codes))
         if not self._closing.wait(_GRACE_S):
             os._exit(1)
 
