@@ -93,6 +93,7 @@ class Proof:
         fusable_allreduces_per_step: All-reduces that the engine can fuse for this architecture;
             None is all of them.
         problem: What the engine itself found wrong with its run; a cell with a problem is void.
+        cached_prompt_tokens: Prompt tokens that a server took from its cache instead of computing.
     """
 
     capture: str
@@ -107,6 +108,7 @@ class Proof:
     step: str = "verify"
     fusable_allreduces_per_step: float | None = None
     problem: str = ""
+    cached_prompt_tokens: int = 0
 
     @property
     def graph_share(self) -> float:

@@ -77,6 +77,7 @@ class Evidence:
             step="decode" if self._cell.is_baseline else "verify",
             fusable_allreduces_per_step=self._fusable(),
             problem=self._problem(seconds, fusion_failure),
+            cached_prompt_tokens=self._cached,
         )
 
     def settings(self) -> dict[str, str]:
