@@ -143,9 +143,7 @@ def test_noise_that_hides_the_smallest_effect_is_undecided_and_asks_for_rounds(g
         ("hang", r"answer did not finish within 1 s"),
     ],
 )
-def test_a_version_that_cannot_run_is_not_comparable_with_its_reason(
-    gate, tmp_path, breaks, reason
-):
+def test_a_version_that_cannot_run_is_not_comparable_and_says_why(gate, tmp_path, breaks, reason):
     theirs = {"breaks": breaks, "mark": str(tmp_path / "mark")}
     status, found = gate({}, theirs, "launcher.repetition_timeout_s=1")
     assert status == 2

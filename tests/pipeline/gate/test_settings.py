@@ -26,10 +26,8 @@ def test_what_is_given_replaces_a_default_and_a_group_its_settings():
 def test_what_concerns_a_sweep_alone_is_not_told_to_a_version():
     settings = read(["baseline=main", "runs=/tmp/x", "launcher.on_busy=wait", "drafter=none"])
     assert "runs=/tmp/x" in settings.jobs[0]
-    assert settings.cell_jobs == (
-        ("verify=graph_captured", "workload.per_class=3", "sampling.max_new_tokens=48")
-        + ("drafter=none",),
-    )
+    told = ("verify=graph_captured", "workload.per_class=3", "sampling.max_new_tokens=48")
+    assert settings.cell_jobs == ((*told, "drafter=none"),)
 
 
 def test_every_comma_multiplies_the_cells():

@@ -15,7 +15,7 @@ PROJECT = (
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository with one commit of a small version, and a change on top that is not committed."""
+    """A repository with one commit of a small version, and a change that is not committed."""
     folder = tmp_path / "repository"
     (folder / "conf").mkdir(parents=True)
     (folder / "pipeline").mkdir()
