@@ -31,7 +31,7 @@ class Power:
             have been called a regression.
         pairs_needed: Pairs after which 95 % of runs (`promise.power`) find `min_effect`, and as
             many decide, either way, on the slow-down that was estimated. They are those of a new
-            run: the pairs seen have spent their error budget. Infinite above 3,000.
+            run: the pairs seen have spent their error budget. Infinite if 3,000 are too few.
     """
 
     found: float

@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, median, stdev, variance
+from functools import lru_cache
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 
@@ -71,18 +72,21 @@ def run_figure(ratios: Sequence[Sequence[float]]) -> RunFigure:
 
     Args:
         ratios: By prompt, by repetition: positive ratios within the run, such as verify ms over
-            the baseline cell's decode ms. The same prompts in each run that is compared.
+            the baseline cell's decode ms. The same prompts in each run that is compared. Of
+            prompts that were repeated more often than others, the first repetitions count.
 
     Raises:
         ValueError: Less than two repetitions of a prompt, or a ratio that is not above zero.
     """
-    if not ratios or min(len(repeated) for repeated in ratios) < 2:
+    fewest = min((len(repeated) for repeated in ratios), default=0)
+    if fewest < 2:
         raise ValueError("gate: a figure needs prompts, each with at least 2 repetitions")
-    if not all(0 < ratio < math.inf for repeated in ratios for ratio in repeated):
+    table = np.array([repeated[:fewest] for repeated in ratios], dtype=np.float64)
+    if not (np.isfinite(table) & (table > 0)).all():
         raise ValueError("gate: a ratio is not above 0; leave its prompt out of every run")
-    logs = [[math.log(ratio) for ratio in repeated] for repeated in ratios]
-    noise = sum(MEDIAN_NOISE * variance(r) / len(r) for r in logs) / len(logs) ** 2
-    return RunFigure(fmean(median(r) for r in logs), math.sqrt(noise))
+    logs = np.log(table)
+    noise = MEDIAN_NOISE * logs.var(axis=1, ddof=1).sum() / fewest / len(logs) ** 2
+    return RunFigure(float(np.median(logs, axis=1).mean()), math.sqrt(noise))
 
 
 def against_recorded(
@@ -134,6 +138,7 @@ def _spread(candidate: RunFigure, references: Sequence[RunFigure], run_noise: fl
     return math.sqrt(effect * (1 + 1 / number) + candidate.noise**2 + recorded / number)
 
 
+@lru_cache(maxsize=64)
 def quantile(probability: float, freedom: float) -> float:
     """Return a quantile of Student's t; of the normal for infinite degrees of freedom.
 
