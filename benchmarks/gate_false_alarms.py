@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.gate_noise import SHAPES, Shape, gates
 from pipeline.gate.promise import Plan, Promise, plan_rounds
-from pipeline.gate.recorded import RunFigure, against_recorded, run_figure
+from pipeline.gate.recorded import RecordedVerdict, RunFigure, against_recorded, run_figure
 from pipeline.gate.sequential import Verdict
 from pipeline.gate.stopping import gate_stops
 from pipeline.wording import table
@@ -96,38 +97,47 @@ def side_by_side(broken: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def recorded_figures(
-    generator: np.random.Generator, shape: Shape, runs: int, slow_down: float
+    generator: np.random.Generator, shape: Shape, runs: int
 ) -> list[list[RunFigure]]:
-    """Return [runs][metrics] figures: 12 prompts, 4 repetitions; the first run may be slowed."""
+    """Return [runs][metrics] figures of one version: 12 prompts, 4 repetitions in each run."""
     effects = generator.normal(0, math.log1p(RUN_NOISE), (runs, PLAN.metrics, 1))
-    effects[0, 0] += math.log1p(slow_down)
     noise = gates(shape, generator, runs, (PLAN.metrics, 12 * 4))
     ratios = np.exp(effects + noise).reshape(runs, PLAN.metrics, 12, 4)
     return [[run_figure(metric) for metric in run.tolist()] for run in ratios]
 
 
-def recorded_verdicts(shape: Shape, references: int, slow_down: float) -> tuple[float, float]:
-    """Return the share of gates against recorded runs that alarm, and the median of `judges`."""
-    generator, alarms, judges = np.random.default_rng(2), 0, []
+def recorded_shares(shape: Shape, references: int) -> tuple[float, float, float]:
+    """Simulate gates against recorded runs of the same version.
+
+    Returns:
+        The share that alarms; the median of the slow-downs that they say they judge; the share
+        that finds one of just that size in its first metric.
+    """
+    generator, alarms, judges, found = np.random.default_rng(2), 0, [], 0
     for _ in range(RECORDED):
-        candidate, *recorded = recorded_figures(generator, shape, references + 1, slow_down)
-        found = [
-            against_recorded(c, list(r), PLAN.metrics, PLAN.promise, RUN_NOISE)
-            for c, r in zip(candidate, zip(*recorded, strict=True), strict=True)
-        ]
-        alarms += any(f.verdict is Verdict.REGRESSION for f in found)
-        judges += [found[0].judges]
-    return alarms / RECORDED, float(np.median(judges))
+        candidate, *recorded = recorded_figures(generator, shape, references + 1)
+        pairs = list(zip(candidate, zip(*recorded, strict=True), strict=True))
+        verdicts = [_against(c, r) for c, r in pairs]
+        alarms += any(v.verdict is Verdict.REGRESSION for v in verdicts)
+        judges.append(verdicts[0].judges)
+        slowed = candidate[0].value + math.log1p(judges[-1])
+        planted = _against(replace(candidate[0], value=slowed), pairs[0][1])
+        found += planted.verdict is Verdict.REGRESSION
+    return alarms / RECORDED, float(np.median(judges)), found / RECORDED
+
+
+def _against(candidate: RunFigure, recorded: Sequence[RunFigure]) -> RecordedVerdict:
+    """Judge one metric as the gate does, with the run noise that is simulated."""
+    return against_recorded(candidate, recorded, PLAN.metrics, PLAN.promise, RUN_NOISE)
 
 
 def recorded(broken: list[str]) -> Iterator[tuple[str, ...]]:
     """Yield a row per shape and number of recorded runs."""
     for name in ("normal", "heavy tail", "two speeds"):
         for references in (1, 3, 8):
-            alarms, judges = recorded_verdicts(SHAPES[name], references, 0.0)
+            alarms, judges, found = recorded_shares(SHAPES[name], references)
             if alarms > MOST_ALARMS:
                 broken.append(f"{name}, {references} recorded: too many alarms")
-            found, _ = recorded_verdicts(SHAPES[name], references, judges)
             yield name, str(references), f"{alarms:.2%}", f"{judges:.1%}", f"{found:.1%}"
 
 
