@@ -3,18 +3,23 @@
 #ifndef NATIVE_RANKS_H
 #define NATIVE_RANKS_H
 
+#include <linux/futex.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "team.h"
 
 #define MAX_RANKS 8
-#define YIELDS 64 /* between two looks at the clock */
+#define YIELD_NS 300000  /* after the spins; a rank that is later than this is waited for asleep */
+#define NAP_NS 20000000 /* between two looks at who was lost */
 
 enum { NO_SUM, LIBRARY, SHARED, FUSED }; /* ways to sum over ranks; numbered in structs.py */
 
 typedef struct {
-    _Alignas(64) _Atomic uint64_t number; /* of the last meeting that this rank came to */
+    _Alignas(64) _Atomic uint32_t number; /* of the last meeting that this rank came to; wraps */
+    _Atomic uint32_t sleepers;            /* threads that wait for it asleep */
 } Arrival;
 
 typedef struct { /* the best two logits of one row */
@@ -48,21 +53,39 @@ static void lose(const Ranks *k, int64_t rank) {
     atomic_compare_exchange_strong(k->lost, &nobody, rank + 1);
 }
 
-/* Wait for one rank. Most are late by less than a spin lasts; after that, the core that this rank
-   holds may be the one that the late rank needs. */
+static int is_there(const Arrival *arrival, uint64_t number) {
+    uint32_t last = atomic_load_explicit(&arrival->number, memory_order_acquire);
+    return (int32_t)(last - (uint32_t)number) >= 0;
+}
+
+/* Sleep until the rank comes on, or for a nap. */
+static void sleep_for(Arrival *arrival, uint64_t number) {
+    const struct timespec nap = {0, NAP_NS};
+    atomic_fetch_add(&arrival->sleepers, 1);
+    uint32_t last = atomic_load(&arrival->number);
+    if ((int32_t)(last - (uint32_t)number) < 0)
+        syscall(SYS_futex, &arrival->number, FUTEX_WAIT, last, &nap, NULL, 0);
+    atomic_fetch_sub(&arrival->sleepers, 1);
+}
+
+/* Wait for one rank. Most are late by less than the spins last. One that is later has lost its core
+   to another program, or shares this one: yield, and then sleep. The scheduler gives a sleeper its
+   core back at once; a rank that had kept it busy would have spent its share when its turn comes. */
 static void wait_for(const Ranks *k, int64_t rank, uint64_t number) {
-    int64_t deadline = 0;
-    const Arrival *arrival = k->arrivals + rank;
-    for (int64_t i = 0; atomic_load_explicit(&arrival->number, memory_order_acquire) < number; i++) {
-        if (i < SPINS) {
-            pause_();
+    Arrival *arrival = k->arrivals + rank;
+    for (int64_t i = 0; i < SPINS; i++) {
+        if (is_there(arrival, number)) return;
+        pause_();
+    }
+    for (const int64_t began = now_ns(); !is_there(arrival, number);) {
+        const int64_t waited = now_ns() - began;
+        if (waited < YIELD_NS) {
+            sched_yield();
             continue;
         }
-        sched_yield();
-        if (i % YIELDS) continue;
         if (atomic_load(k->lost)) return;
-        if (!deadline) deadline = now_ns() + k->timeout_ns;
-        else if (now_ns() > deadline) lose(k, rank);
+        if (waited > k->timeout_ns) lose(k, rank);
+        else sleep_for(arrival, number);
     }
 }
 
@@ -70,8 +93,12 @@ static void wait_for(const Ranks *k, int64_t rank, uint64_t number) {
    have met (wait_all). A slot is written again two meetings later: by then every rank has come to
    the meeting in between, so none still reads it. */
 static void meet(const Ranks *k, const Team *team, uint64_t number) {
-    if (team->index == 0)
-        atomic_store_explicit(&k->arrivals[k->rank].number, number, memory_order_release);
+    if (team->index == 0) {
+        Arrival *own = k->arrivals + k->rank;
+        atomic_store(&own->number, (uint32_t)number);
+        if (atomic_load(&own->sleepers))
+            syscall(SYS_futex, &own->number, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
     for (int64_t step = 1; step < k->world; step++)
         wait_for(k, (k->rank + step) % k->world, number);
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -53,16 +55,18 @@ class Decoder:
         cache: KVCache,
         sampling: Sampling,
         stop_tokens: frozenset[int],
+        ranks: Sequence[psutil.Process] = (),
     ) -> None:
-        """Bind the parts; none of them is owned."""
+        """Bind the parts; none of them is owned. `ranks` are processes at work beside this one."""
         self._prefill, self._step, self._proposer = prefill, step, proposer
         self._cache, self._sampling, self._stop_tokens = cache, sampling, stop_tokens
+        self._ranks = ranks
 
     def respond(self, prompt: Prompt, repetition: int) -> Response:
         """Answer one prompt and return its counts and times."""
         self._cache.length = 0
         sampler = torch.Generator().manual_seed(_seed(self._sampling.seed, prompt.id, repetition))
-        others = OtherProcesses()
+        others = OtherProcesses(self._ranks)
         began = time.perf_counter()
         out = self._prefill(prompt.tokens)
         self._cache.length = len(prompt.tokens)

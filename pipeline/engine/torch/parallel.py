@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -90,6 +91,11 @@ class ParallelLlama:
         self.cache = _LedCache(self.local.cache, self._mailbox)
         plan = self.local.plan
         self.plan = _LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
+
+    @property
+    def followers(self) -> tuple[psutil.Process, ...]:
+        """The other ranks' processes."""
+        return tuple(psutil.Process(process.pid) for process in self._followers)
 
     @property
     def device(self) -> torch.device:

@@ -16,6 +16,7 @@ from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.llama import Llama
 from pipeline.engine.torch.mailbox import Mailbox
 from pipeline.engine.torch.shards import Shard, shards
+from pipeline.engine.torch.timeslice import take_short_turns
 from verify.base import StepInput, TargetShape, VerifyStep
 from verify.native.plan import Plan
 
@@ -47,6 +48,8 @@ class Ranks:
         device = torch.device(f"cuda:{rank}" if self.device == "cuda" else "cpu")
         if self.device == "cuda":
             torch.cuda.set_device(device)
+        else:
+            take_short_turns()
         dist.init_process_group(
             "nccl" if self.device == "cuda" else "gloo",
             init_method=self.rendezvous,

@@ -114,6 +114,7 @@ class TorchSession:
             self._model.cache,
             cell.sampling,
             frozenset(stops),
+            self._model.followers if isinstance(self._model, ParallelLlama) else (),
         )
 
     def _target_info(self, capacity: int) -> TargetInfo:

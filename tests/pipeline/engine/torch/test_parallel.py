@@ -140,7 +140,7 @@ if __name__ == "__main__":
         shape, loader = checkpoint.shape(), PackedLoader(checkpoint, 32, 1, 1, cache_root())
     model = ParallelLlama(loader, shape, 2, device)
     step = model.build(FusedAllreduce() if arm == "fused" else Extend(), 1, 1)
-    print("ready", model._followers[0].pid, flush=True)
+    print("ready", model.followers[0].pid, flush=True)
     mask = torch.ones(1, 1, dtype=torch.bool)
     with torch.inference_mode():
         while True:
