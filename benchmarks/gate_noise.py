@@ -34,7 +34,8 @@ def drift(generator: np.random.Generator, gates: int, metrics: int, turns: int) 
     time = np.linspace(0, 1, turns)
     waves = 0.05 * np.sin(2 * np.pi * (9 * time + generator.random((gates, 1, 1))))
     growing = SPREAD * (0.5 + time) * generator.normal(size=(gates, metrics, turns))
-    return 0.26 * time + waves + growing
+    found: Floats = 0.26 * time + waves + growing
+    return found
 
 
 def two_speeds(generator: np.random.Generator, gates: int, metrics: int, turns: int) -> Floats:
