@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
-ACCEPT_EVERY = 4  # of each answer every fourth step goes without a draft
+EVERY, FIRST = 7, 5  # steps of an answer that go without a draft: 2.00 % of the accept length
 TOKEN_PLACE = 17
 
 SLOW = """
@@ -42,7 +42,7 @@ GraphCaptured.build = lambda self, *given: _Slowed(_build(self, *given))
 
 ACCEPT = """
 
-# Planted: of each answer every {every}th step goes without a draft.
+# Planted: of each answer the steps {first}, {first} + {every} … go without a draft.
 _begin, _propose = NgramProposer.begin, NgramProposer.propose
 
 
@@ -54,7 +54,7 @@ def _begin_counted(self, context):
 def _propose_less(self, context):
     self.asked += 1
     draft = _propose(self, context)
-    return draft if self.asked % {every} else Draft((), ())
+    return Draft((), ()) if self.asked % {every} == {first} else draft
 
 
 NgramProposer.begin, NgramProposer.propose = _begin_counted, _propose_less
@@ -97,8 +97,8 @@ def plant_slow(tree: Path, percent: float) -> None:
 
 
 def plant_accept(tree: Path) -> None:
-    """Let the n-gram drafter miss some steps: about 2 % of the accept length."""
-    _append(tree / "drafters" / "ngram.py", ACCEPT.format(every=ACCEPT_EVERY))
+    """Let the n-gram drafter miss some steps: 2 % of the accept length on the gate's own grid."""
+    _append(tree / "drafters" / "ngram.py", ACCEPT.format(every=EVERY, first=FIRST))
 
 
 def plant_token(tree: Path, prompt: str) -> None:

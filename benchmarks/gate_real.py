@@ -2,7 +2,7 @@
 
     python -m benchmarks.gate_real aa N              the same tree on both sides
     python -m benchmarks.gate_real slow N PERCENT    every verify step takes that much longer
-    python -m benchmarks.gate_real accept N          the accept length drops by about 2 %
+    python -m benchmarks.gate_real accept N          the accept length drops by 2 %
     python -m benchmarks.gate_real token N           one token of one answer is another one
 
 Faults are planted in a copy of the last commit (`benchmarks/gate_plants.py`). Each run is the

@@ -34,7 +34,7 @@ class Match:
         differences: Why the two cannot be compared.
         findings: Exact things that changed.
         values: By timed metric, log(candidate / reference) of each pair.
-        decision: The statistics' decision, once there was a round.
+        decision: The statistics' decision, once there are pairs enough for a look.
         plan: What was promised before the first pair was looked at.
     """
 
@@ -142,9 +142,10 @@ class Match:
         assert self.plan is not None
         self._compare()
         self.findings = [f for a, b in self.arms for f in exact_findings(a, b, self.text)]
-        self.decision = judge(self.values, self.plan)
-        failed = any(finding.fails for finding in self.findings)
-        return bool(self.differences) or failed or self.decision.verdict is not Verdict.GO_ON
+        if len(next(iter(self.values.values()))) >= self.plan.block:
+            self.decision = judge(self.values, self.plan)
+        decided = self.decision is not None and self.decision.verdict is not Verdict.GO_ON
+        return decided or bool(self.differences) or any(f.fails for f in self.findings)
 
 
 def metrics_of(found: Arm) -> dict[str, Pick]:

@@ -127,7 +127,7 @@ def test_another_torch_on_the_other_side_is_a_note(gate):
 
 
 def test_noise_that_hides_the_smallest_effect_is_undecided_and_asks_for_rounds(gate, capsys):
-    status, found = gate({"sigma": 0.08}, {"sigma": 0.08, "noise": "b"}, "gate.max_rounds=2")
+    status, found = gate({"sigma": 0.14}, {"sigma": 0.14, "noise": "b"}, "gate.max_rounds=2")
     assert status == 2
     assert found["answer"] == "undecided"
     assert re.search(r"repeat with gate\.max_rounds=\d+ gate\.max_seconds=\d+", found["advice"])
