@@ -3,16 +3,18 @@
 #ifndef NATIVE_RANKS_H
 #define NATIVE_RANKS_H
 
-#include <linux/futex.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
 #include <time.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include "team.h"
 
 #define MAX_RANKS 8
-#define YIELD_NS 300000  /* after the spins; a rank that is later than this is waited for asleep */
+#define YIELD_NS 300000 /* after the spins; a rank that is later than this is waited for asleep */
 #define NAP_NS 20000000 /* between two looks at who was lost */
 
 enum { NO_SUM, LIBRARY, SHARED, FUSED }; /* ways to sum over ranks; numbered in structs.py */
@@ -27,7 +29,7 @@ typedef struct { /* the best two logits of one row */
     float high, second;
 } Top;
 
-typedef struct { /* mirrored in structs.py; memory that all ranks map, but for the last three */
+typedef struct { /* mirrored in structs.py; pointers are into memory that all ranks map */
     int64_t rank, world, slot_floats, timeout_ns;
     _Atomic int64_t *lost; /* 1 + the rank that was waited for in vain, or 0 */
     Arrival *arrivals;     /* [world] */
@@ -58,13 +60,28 @@ static int is_there(const Arrival *arrival, uint64_t number) {
     return (int32_t)(last - (uint32_t)number) >= 0;
 }
 
-/* Sleep until the rank comes on, or for a nap. */
-static void sleep_for(Arrival *arrival, uint64_t number) {
+#ifdef __linux__
+/* Sleep until the number is another one than `last`, or for a nap. */
+static void doze(_Atomic uint32_t *number, uint32_t last) {
     const struct timespec nap = {0, NAP_NS};
+    syscall(SYS_futex, number, FUTEX_WAIT, last, &nap, NULL, 0);
+}
+static void wake(_Atomic uint32_t *number) {
+    syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+#else
+static void doze(_Atomic uint32_t *number, uint32_t last) {
+    (void)number, (void)last;
+    sched_yield();
+}
+static void wake(_Atomic uint32_t *number) { (void)number; }
+#endif
+
+/* Said before the last look, so that a rank that comes in between sees that it must wake this one. */
+static void sleep_for(Arrival *arrival, uint64_t number) {
     atomic_fetch_add(&arrival->sleepers, 1);
     uint32_t last = atomic_load(&arrival->number);
-    if ((int32_t)(last - (uint32_t)number) < 0)
-        syscall(SYS_futex, &arrival->number, FUTEX_WAIT, last, &nap, NULL, 0);
+    if ((int32_t)(last - (uint32_t)number) < 0) doze(&arrival->number, last);
     atomic_fetch_sub(&arrival->sleepers, 1);
 }
 
@@ -96,8 +113,7 @@ static void meet(const Ranks *k, const Team *team, uint64_t number) {
     if (team->index == 0) {
         Arrival *own = k->arrivals + k->rank;
         atomic_store(&own->number, (uint32_t)number);
-        if (atomic_load(&own->sleepers))
-            syscall(SYS_futex, &own->number, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+        if (atomic_load(&own->sleepers)) wake(&own->number);
     }
     for (int64_t step = 1; step < k->world; step++)
         wait_for(k, (k->rank + step) % k->world, number);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ class TorchEngine:
 
     Attributes:
         device: `cpu`, `cuda`, or `auto`: a GPU where there is one.
-        threads: CPU threads; 0 measures which number decodes fastest, once per machine and target.
+        threads: CPU threads of a rank; 0 measures which number decodes fastest, once per sweep and
+            target, or shares the cores out where there are several ranks.
         native: Use the C kernels on a CPU: `auto` where a compiler is found, `off`, `require`.
     """
 
@@ -67,6 +69,11 @@ class TorchEngine:
             raise ValueError(
                 f"parallelism.batch={cell.parallelism.batch}: engine=torch answers one request at"
                 " a time; set it to 1 or use engine=sglang"
+            )
+        if cell.parallelism.tp > 1 and sys.platform != "linux":
+            raise ValueError(
+                f"parallelism.tp={cell.parallelism.tp}: engine=torch runs several ranks on Linux"
+                " alone; set it to 1"
             )
         least = cell.verify.min_ranks if isinstance(cell.verify, NeedsRanks) else 1
         if cell.parallelism.tp < least:
