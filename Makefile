@@ -2,6 +2,7 @@
 #   make demo       the grid on the embedded target, then the report
 #   make test       the tests
 #   make lint       style, types, formatting
+#   make gate       this tree against BASE (main), side by side: is it slower or less accepted?
 #   make dashboard  MLflow on what has been measured, at http://127.0.0.1:5000
 
 # The first Python of a version that we support.
@@ -10,10 +11,11 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 5000
+BASE ?= main
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint dashboard setup clean
+.PHONY: demo test lint gate dashboard setup clean
 
 setup: $(VENV)/ready
 
@@ -44,6 +46,9 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+gate: $(VENV)/ready
+	$(BIN)/python -m pipeline.gate baseline=$(BASE)
 
 dashboard: $(VENV)/ready
 	@mkdir -p runs
