@@ -32,7 +32,8 @@ def first_proofs(values: Floats, plan: Plan) -> tuple[Ints, Ints]:
 
 def _first(proven: NDArray[np.bool_], plan: Plan) -> Ints:
     """Return the first look that is true, from 1, or one past the plan's last."""
-    return np.where(proven.any(axis=-1), proven.argmax(axis=-1) + 1, plan.blocks + 1)
+    before = (~np.logical_or.accumulate(proven, axis=-1)).sum(axis=-1)
+    return np.where(proven.any(axis=-1), before + 1, plan.blocks + 1)
 
 
 def gate_stops(values: Floats, plan: Plan) -> tuple[Ints, NDArray[np.bool_]]:
