@@ -75,7 +75,7 @@ def test_a_candidate_with_more_noise_than_the_recorded_runs_is_judged_less_sharp
 
 
 def test_a_run_figure_is_the_mean_over_prompts_of_medians_with_the_noise_of_both():
-    # Medians 2 and 8, so sqrt(2 x 8). The logs of 4, 8, 16 have the variance (log 2)², the others 0.
+    # Medians 2 and 8: sqrt(2 x 8). The logs of 4, 8, 16 have the variance (log 2)², the others 0.
     found = run_figure([[2.0, 2.0, 2.0], [4.0, 8.0, 16.0]])
     assert found.value == pytest.approx(math.log(4))
     assert found.noise == pytest.approx(math.log(2) * math.sqrt(math.pi / 2 / 3) / 2)
