@@ -34,6 +34,12 @@ class Seen:
         return versus.levers if versus else None
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether the ranks of the cell are processes on a CPU that fuse over shared memory."""
+        proof = self.record.proof
+        return proof is not None and (proof.capture, proof.allreduce) == ("native_plan", "fused")
+
+    @property
     def drafter(self) -> str:
         """The drafter's name."""
         return self.record.params.get("drafter", "")

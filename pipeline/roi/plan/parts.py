@@ -54,14 +54,24 @@ def exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
         proof = "the report's share of captured steps is 1"
         if names[1] == "fused_allreduce":
             proof = "the trace names the fused kernel; no log line proves it"
+            if cheap.proof and cheap.proof.capture == "native_plan":
+                proof = "the report's all-reduces a step are fused ones, as the kernel counted them"
         yield Part(
-            what,
+            what + _other_sum(dear, cheap),
             before.overall.verify_ms - after.overall.verify_ms,
             f"verify={names[1]} instead of {names[0]}",
             f"{proof}; verify_ms of the new cell",
             cheap.label,
             cheap.command,
         )
+
+
+def _other_sum(dear: CellRecord, cheap: CellRecord) -> str:
+    """Say so where the two backends also sum over ranks by different libraries."""
+    ways = [cell.proof.allreduce for cell in (dear, cheap) if cell.proof]
+    if len(ways) < 2 or ways[0] == ways[1] or "none" in ways or ways[1] == "fused":
+        return ""
+    return f", and all-reduces by {ways[0]} instead of {ways[1]}"
 
 
 def inside(breakdown: Breakdown) -> Iterator[Part]:

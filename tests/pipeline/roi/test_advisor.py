@@ -136,6 +136,19 @@ def test_a_running_batch_above_the_captured_sizes_is_found():
     assert "above captured sizes" in found(plain(), cell)[cell.cell_id]
 
 
+@pytest.mark.parametrize(("verify_ms", "said"), [(12.3, False), (14.0, True)])
+def test_a_fused_sum_over_shared_memory_that_loses_is_no_matter_of_message_size(verify_ms, said):
+    shared = replace(PROOF, capture="native_plan", allreduce="fused", fused_allreduces_per_step=122)
+    fused = drafted(verify="fused_allreduce", verify_ms=verify_ms, proof=shared)
+    texts = [
+        advice.text
+        for comparison in compare([plain(), drafted(), fused])
+        for advice in advise(comparison)
+        if advice.rule == "fused loses"
+    ]
+    assert ["something held up a rank" in text for text in texts] == ([True] if said else [])
+
+
 def test_a_draft_with_a_quantisation_of_its_own_inherits_none():
     command = "serve --quantization fp8 --speculative-draft-model-quantization unquant"
     cell = drafted(committed=1, settings={"server_command": command})

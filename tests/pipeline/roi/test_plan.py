@@ -52,6 +52,20 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
     assert stays == pytest.approx(found.floor_ms, abs=0.6)
 
 
+def test_what_a_capture_gains_by_another_all_reduce_is_not_called_launches(comparison):
+    ways = {"extend": "gloo", "graph_captured": "shared_memory", "fused_allreduce": "fused"}
+    records = tuple(
+        replace(r, proof=replace(r.proof, allreduce=ways[r.params["verify"]]))
+        for r in comparison.records
+    )
+    parts = [p for p in anatomy(replace(comparison, records=records)).parts if p.measured]
+    assert [p.name for p in parts] == [
+        "launches and gaps of an eager forward, and all-reduces by gloo instead of shared_memory",
+        "all-reduces with their residual add and norm apart",
+    ]
+    assert parts[1].proof.startswith("the report's all-reduces a step are fused ones")
+
+
 def test_the_plan_orders_what_cells_show_by_gain_and_bounds_after_it(comparison):
     ordered = [part for part, _ in in_order(anatomy(comparison))]
 
