@@ -65,8 +65,8 @@ def _fused_loses_on_a_cpu(slower: float) -> str:
         return ""
     return (
         f"fused verify is {number(100 * (slower - 1))} % slower than captured: over shared memory"
-        " the two differ by about a microsecond a sum, so something held up a rank; measure again on"
-        " an idle machine, with no more ranks than cores"
+        " the two differ by about a microsecond a sum, so something held up a rank; measure again"
+        " on an idle machine, with no more ranks than cores"
     )
 
 
