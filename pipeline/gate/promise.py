@@ -21,7 +21,9 @@ class Promise:
             timed metrics and looks.
         power: Least probability that a metric slower by `min_effect` does not pass.
         min_effect: Slow-down that must not pass, as a share: 0.03 is 3 % more time.
-        tolerance: Slow-down that two starts of the same code may show, as a share.
+        tolerance: Slow-down that two starts of the same code may show, as a share. In simulation
+            (`benchmarks/gate_false_alarms.py`) it covers starts that differ by a standard
+            deviation of up to two thirds of it.
     """
 
     alpha: float = 0.01
