@@ -93,7 +93,15 @@ def read_config(config: dict[str, Any], source: str) -> tuple[HeadShape, tuple[i
 
 
 def write_config(shape: HeadShape, layer_ids: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    """Return the configuration of a head, as SGLang reads it."""
+    """Return the configuration of a head, as SGLang reads it.
+
+    Args:
+        shape: The head's shape.
+        layer_ids: Layers whose outputs it reads; none leaves the choice to the engine, which takes
+            an empty list at its word and captures nothing.
+        dtype: Of the weights.
+    """
+    layers = {"eagle_aux_hidden_state_layer_ids": list(layer_ids)} if layer_ids else {}
     return {
         "architectures": [ARCHITECTURE],
         "model_type": "llama",
@@ -112,10 +120,7 @@ def write_config(shape: HeadShape, layer_ids: tuple[int, ...], dtype: str) -> di
         "tie_word_embeddings": False,
         "attention_bias": False,
         "torch_dtype": dtype,
-        "eagle_config": {
-            "eagle_aux_hidden_state_layer_ids": list(layer_ids),
-            "use_aux_hidden_state": True,
-        },
+        "eagle_config": {**layers, "use_aux_hidden_state": True},
     }
 
 

@@ -109,11 +109,17 @@ def retractions(answers: Sequence[Answer]) -> int:
 
 
 def device_seconds(page: str) -> dict[str, float]:
-    """Read SGLang's device timer, seconds by kind of forward, from its Prometheus page."""
+    """Read SGLang's device timer, seconds by kind of forward, from its Prometheus page.
+
+    Every rank of a tensor-parallel server reports the same forwards; the first one's count.
+    """
     out: dict[str, float] = {}
-    pattern = rf'^{re.escape(DEVICE_TIMER)}\{{(?:.*,)?category="(\w+)".*\}} (\S+)$'
-    for category, seconds in re.findall(pattern, page, re.MULTILINE):
-        out[category] = out.get(category, 0.0) + float(seconds)
+    pattern = rf"^{re.escape(DEVICE_TIMER)}\{{(.*)\}} (\S+)$"
+    for text, seconds in re.findall(pattern, page, re.MULTILINE):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
+        if labels.get("tp_rank", "0") == "0" and "category" in labels:
+            category = labels["category"]
+            out[category] = out.get(category, 0.0) + float(seconds)
     return out
 
 

@@ -63,6 +63,13 @@ def test_names_shapes_and_maps_are_the_published_ones(folder):
     assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
 
 
+def test_a_head_without_layers_of_its_own_leaves_them_to_the_engine(tmp_path):
+    save_head(random_head(capture_ids=()), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["eagle_config"] == {"use_aux_hidden_state": True}
+    assert load_head(tmp_path).capture_ids == ()
+
+
 def test_a_head_comes_back_as_it_was_saved(folder):
     head = load_head(folder)
     assert head.shape == HEAD.shape

@@ -95,12 +95,13 @@ def test_a_margin_is_the_difference_of_the_two_best():
     assert margins({"meta_info": {"output_top_logprobs": two}}) == (1.75, 0.0)
 
 
-def test_the_device_timer_is_summed_by_category():
+def test_the_device_timer_of_the_first_rank_is_summed_by_category():
     page = (
         "# HELP sglang:forward_execution_seconds_total Total time\n"
         'sglang:forward_execution_seconds_total{category="decode",tp_rank="0"} 1.5\n'
         'sglang:forward_execution_seconds_total{tp_rank="0",category="target_verify"} 2.0\n'
-        'sglang:forward_execution_seconds_total{category="target_verify",tp_rank="1"} 0.25\n'
+        'sglang:forward_execution_seconds_total{category="target_verify",tp_rank="1"} 1.9\n'
+        'sglang:forward_execution_seconds_total{category="target_verify",pp_rank="1"} 0.25\n'
         'sglang:other_total{category="decode"} 9\n'
     )
     assert device_seconds(page) == {"decode": 1.5, "target_verify": 2.25}
