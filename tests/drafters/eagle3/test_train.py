@@ -92,6 +92,16 @@ def test_a_trained_head_is_shipped_with_its_card(trained, tmp_path, monkeypatch)
     assert card["sha256"] == digest
 
 
+def test_a_shipped_head_can_leave_out_draft_tokens(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "HEADS", tmp_path)
+    whole = load_head(trained / "head")
+    size = whole.shape.draft_vocab_size - 5
+    fewer = load_head(shipped.ship(trained, "fewer", size))
+    assert fewer.shape.draft_vocab_size == len(fewer.vocab.ids) == size
+    norms = whole.tensors["lm_head.weight"].float().norm(dim=1)
+    assert set(fewer.vocab.ids.tolist()) == set(whole.vocab.ids[norms.argsort()[:size]].tolist())
+
+
 def test_two_processes_train_one_head(data, trained, tmp_path):
     """Each takes half of every batch; sums in another order leave the losses almost alike."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
