@@ -22,6 +22,7 @@ enum { NO_SUM, LIBRARY, SHARED, FUSED }; /* ways to sum over ranks; numbered in 
 typedef struct {
     _Alignas(64) _Atomic uint32_t number; /* of the last meeting that this rank came to; wraps */
     _Atomic uint32_t sleepers;            /* threads that wait for it asleep */
+    _Atomic int32_t core;                 /* where the rank was when it came */
 } Arrival;
 
 typedef struct { /* the best two logits of one row */
@@ -69,7 +70,10 @@ static void doze(_Atomic uint32_t *number, uint32_t last) {
 static void wake(_Atomic uint32_t *number) {
     syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
+extern int sched_getcpu(void); /* the header hides it without _GNU_SOURCE */
+static int32_t this_core(void) { return sched_getcpu(); }
 #else
+static int32_t this_core(void) { return -1; }
 static void doze(_Atomic uint32_t *number, uint32_t last) {
     (void)number, (void)last;
     sched_yield();
@@ -85,12 +89,14 @@ static void sleep_for(Arrival *arrival, uint64_t number) {
     atomic_fetch_sub(&arrival->sleepers, 1);
 }
 
-/* Wait for one rank. Most are late by less than the spins last. One that is later has lost its core
-   to another program, or shares this one: yield, and then sleep. The scheduler gives a sleeper its
-   core back at once; a rank that had kept it busy would have spent its share when its turn comes. */
+/* Wait for one rank. Most are late by less than the spins last, and one that shares this core can
+   only come once this rank gives it up. One that is later has lost its core to another program:
+   yield, and then sleep. The scheduler gives a sleeper its core back soon; a rank that had kept it
+   busy would have spent its share when its turn comes. */
 static void wait_for(const Ranks *k, int64_t rank, uint64_t number) {
     Arrival *arrival = k->arrivals + rank;
-    for (int64_t i = 0; i < SPINS; i++) {
+    const int64_t spins = atomic_load(&arrival->core) == this_core() ? 0 : SPINS;
+    for (int64_t i = 0; i < spins; i++) {
         if (is_there(arrival, number)) return;
         pause_();
     }
@@ -112,6 +118,7 @@ static void wait_for(const Ranks *k, int64_t rank, uint64_t number) {
 static void meet(const Ranks *k, const Team *team, uint64_t number) {
     if (team->index == 0) {
         Arrival *own = k->arrivals + k->rank;
+        atomic_store_explicit(&own->core, this_core(), memory_order_relaxed);
         atomic_store(&own->number, (uint32_t)number);
         if (atomic_load(&own->sleepers)) wake(&own->number);
     }
