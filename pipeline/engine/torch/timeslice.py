@@ -1,8 +1,8 @@
 """Short turns on a shared core, for ranks that wait for each other at the end of every block.
 
 A program that wakes up waits for the turn of the one that runs, about 3 ms by default, and a step
-has sixty sums. Beside two busy programs a step of two ranks took 85 ms so, and 25 in turns of 0.1 ms
-(one rank alone: 29 to 36). The share of the core that a process gets stays the same.
+has sixty sums. Beside two busy programs a step of two ranks took 85 ms so, and 25 in turns of
+0.1 ms (one rank alone: 29 to 36). The share of the core that a process gets stays the same.
 """
 
 from __future__ import annotations
