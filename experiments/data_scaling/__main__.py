@@ -15,16 +15,16 @@ from pathlib import Path
 from experiments.data_scaling.fit import Point, fit, gain
 from experiments.trainings import Overrides, data, head, heading, row
 
-SIZES = (1_000, 3_000, 10_000, 37_000, 100_000, 200_000)
+SIZES = (1_000, 3_000, 10_000, 37_000, 200_000)
 FROM, TO = 37_000, 200_000  # the question of the story
 KEPT_BACK = 512
-BATCH, LEAST_EPOCHS, MOST_EPOCHS, LEAST_STEPS = 64, 2, 20, 2_000
+BATCH, MOST_EPOCHS, LEAST_STEPS = 64, 20, 2_000
 CLASSES = ("chat", "code", "math", "copy")
 
 
 def epochs(samples: int) -> int:
     """Return how often a set of this size is seen."""
-    return min(MOST_EPOCHS, max(LEAST_EPOCHS, -(-LEAST_STEPS * BATCH // samples)))
+    return min(MOST_EPOCHS, -(-LEAST_STEPS * BATCH // samples))
 
 
 def main(folder: Path, sizes: tuple[int, ...], overrides: Overrides) -> None:
@@ -38,17 +38,15 @@ def main(folder: Path, sizes: tuple[int, ...], overrides: Overrides) -> None:
         found = [card["metrics"][f"held_out/accept_length{end}"] for end in ("", "_low", "_high")]
         points.append(Point(size, *found))
         lines.append(row(f"{size:,}", card, CLASSES))
-    line = fit(points, FROM)
-    more, low, high = gain(line, FROM, TO)
+    curve, more = fit(points, FROM), gain(points, FROM, TO)
     lines += [
         "",
-        f"accept length = {line.at_reference:.3f} + {line.per_doubling:.3f} × log2(samples /"
-        f" {FROM:,}); {line.low:.3f} to {line.high:.3f} per doubling; no point is further than"
-        f" {line.worst:.3f} from the line",
-        f"{FROM:,} → {TO:,} samples: +{more:.3f} ({low:.3f} to {high:.3f})",
+        f"accept length = {curve.ceiling:.2f} - {curve.distance:.2f} × (samples / {FROM:,})"
+        f" ^ -{curve.exponent:.2f}; no point is further than {curve.worst:.2f} from the curve",
+        f"{FROM:,} → {TO:,} samples: +{more.value:.2f} ({more.low:.2f} to {more.high:.2f})",
     ]
-    curve = {"points": [point._asdict() for point in points], "fit": line._asdict()}
-    (folder / "curve.json").write_text(json.dumps(curve, indent=1) + "\n")
+    kept = {"points": [point._asdict() for point in points], "fit": curve._asdict()}
+    (folder / "curve.json").write_text(json.dumps(kept, indent=1) + "\n")
     text = "\n".join(lines) + "\n"
     (folder / "data_scaling.txt").write_text(text)
     sys.stdout.write(text)

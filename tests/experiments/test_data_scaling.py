@@ -1,43 +1,46 @@
-"""The fit of accept length against data, on points whose line is known."""
+"""The fit of accept length against data, on points whose curve is known."""
 
 import pytest
 
 from experiments.data_scaling.__main__ import epochs
 from experiments.data_scaling.fit import Point, fit, gain
 
-SIZES = (1_000, 4_000, 16_000, 64_000)
+SIZES = (1_000, 4_000, 16_000, 64_000, 256_000)
 
 
-def on_a_line(spread=0.02):
-    values = [1.5 + 0.1 * place for place in range(4)]  # 0.05 per doubling
+def on_a_curve(spread=0.02):
+    values = [2.5 - 0.4 * (size / 16_000) ** -0.3 for size in SIZES]
     return [
         Point(size, value, value - spread, value + spread)
         for size, value in zip(SIZES, values, strict=True)
     ]
 
 
-def test_points_on_a_line_give_the_line():
-    found = fit(on_a_line(), reference=16_000)
-    assert found.at_reference == pytest.approx(1.7)
-    assert found.per_doubling == pytest.approx(0.05)
+def test_points_on_a_curve_give_the_curve():
+    found = fit(on_a_curve(), reference=16_000)
+    assert found.ceiling == pytest.approx(2.5)
+    assert found.distance == pytest.approx(0.4)
+    assert found.exponent == pytest.approx(0.3)
     assert found.worst == pytest.approx(0, abs=1e-9)
-    assert gain(found, 16_000, 64_000)[0] == pytest.approx(0.1)
+    assert found.at(4) == pytest.approx(2.5 - 0.4 * 4**-0.3)
 
 
-def test_the_interval_is_that_of_a_slope_by_hand():
-    """Four points at 0, 2, 4, 6 doublings: the slope's deviation is s / sqrt(20)."""
-    found = fit(on_a_line(spread=0.0196), reference=1_000)
-    deviation = 0.01 / 20**0.5
-    assert found.high - found.low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
+def test_a_gain_lies_within_its_interval_and_noise_widens_it():
+    true = 0.4 * (1 - 4**-0.3)
+    sure, unsure = (gain(on_a_curve(spread), 16_000, 64_000) for spread in (0.01, 0.05))
+    for found in (sure, unsure):
+        assert found.value == pytest.approx(true)
+        assert found.low < true < found.high
+    assert unsure.high - unsure.low > 2 * (sure.high - sure.low)
 
 
-def test_two_points_are_no_line():
-    with pytest.raises(ValueError, match="2 points: a line needs three or more"):
-        fit(on_a_line()[:2], reference=1_000)
+def test_three_points_are_no_curve():
+    with pytest.raises(ValueError, match="3 points: a curve needs four or more"):
+        fit(on_a_curve()[:3], reference=1_000)
 
 
 def test_small_sets_are_seen_more_often_and_never_without_end():
-    assert epochs(200_000) == 2
+    assert epochs(200_000) == 1
     assert epochs(37_000) == 4
     assert epochs(10_000) == 13
     assert epochs(1_000) == 20
