@@ -50,6 +50,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> 
     )
 
 
+def sentence(text: str) -> str:
+    """Begin with a capital, unless the first word is a name such as `eagle3_scratch`."""
+    first = text.split(" ", 1)[0]
+    return text if not first.isalpha() else f"{text[:1].upper()}{text[1:]}"
+
+
 def code(text: str) -> str:
     """Fence text that is shown as it is."""
     return f"```\n{text}\n```"

@@ -67,13 +67,14 @@ class Eagle3:
 
     @property
     def note(self) -> str:
-        """What a reader of a table must know of this drafter; empty if nothing."""
-        if self.target not in self.stand_ins:
+        """Which head drafts, and what a reader of a table must know of it; empty without one."""
+        source = dict(self.heads).get(self.target)
+        if source is None:
             return ""
-        return (
-            f"{self.name} on {self.target} is a stand-in: a head trained for other text with"
-            " another draft vocabulary plays the published one's part"
-        )
+        note = f"{self.name} on {self.target} drafts with the head {source}"
+        if self.target in self.stand_ins:
+            note += ", a stand-in for the published one, which is for another target"
+        return note
 
     def check(self, local: bool = False) -> None:
         """Refuse a head that is missing or not sound; a hub id is right where heads are fetched."""

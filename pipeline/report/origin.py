@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pipeline.record import CellRecord
-from pipeline.wording import code, number, percent, table
+from pipeline.wording import code, number, percent, sentence, table
 
 
 def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
@@ -29,9 +29,8 @@ def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str
         ],
         text=6,
     )
-    for note in dict.fromkeys(r.params.get("drafter.note", "") for r in records):
-        if note:
-            yield f"**{note[:1].upper()}{note[1:]}.**"
+    for note in drafter_notes(records):
+        yield f"**{sentence(note)}.**"
     phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
     yield table(
         ("cell", *(f"{phase.replace('_', ' ')}, s" for phase in phases)),
@@ -64,3 +63,8 @@ def origin(
     yield "### Reproduce a cell"
     commands = (f"# {names[r.cell_id]}\n{r.command}" for r in records if r.command)
     yield code("\n".join(commands) or "# no command was recorded")
+
+
+def drafter_notes(records: Iterable[CellRecord]) -> list[str]:
+    """Return what the drafters of these cells say of themselves, each once."""
+    return [n for n in dict.fromkeys(r.params.get("drafter.note", "") for r in records) if n]

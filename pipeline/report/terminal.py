@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.judge import Comparison, compare
 from pipeline.record import CellRecord
+from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
 from pipeline.report.verdict import verdict
-from pipeline.wording import cell_names, comparison_names, number
+from pipeline.wording import cell_names, comparison_names, number, sentence
 
 
 def terminal_table(records: Sequence[CellRecord]) -> str:
@@ -22,6 +23,8 @@ def terminal_table(records: Sequence[CellRecord]) -> str:
         "\n".join([title, *_table(c), "", *(line.replace("**", "") for line in _verdict(c))])
         for title, c in zip(titles, comparisons, strict=True)
     ]
+    if said := drafter_notes(records):
+        blocks.append("\n".join(f"{sentence(note)}." for note in said))
     return "\n\n".join(blocks)
 
 

@@ -13,7 +13,7 @@ from pipeline.roi.ranges import Basis
 from pipeline.roi.settings import Numbers
 from pipeline.roi.situation import Situation, close
 from pipeline.roi.step_levers import step_levers
-from pipeline.wording import number, table
+from pipeline.wording import number, sentence, table
 
 OVERLAP = (
     "Levers on the step overlap: their gains do not add up. What makes launches or all-reduces"
@@ -81,7 +81,7 @@ def headline(verdict: Verdict, decided: bool = True) -> list[str]:
         decided: The speed-up's interval lies on one side of 1, or none is known.
     """
     at = verdict.situation
-    name = f"{at.drafter[:1].upper()}{at.drafter[1:]}"
+    name = sentence(at.drafter)
     pays = "pays" if at.speed_up > 1 else "does not pay"
     if not decided:
         pays = "is undecided, too few prompts"

@@ -337,7 +337,8 @@ def test_wrong_arguments_get_one_clear_line(arguments, message, capsys):
 
 def test_a_stand_in_is_named(tmp_path):
     plain, *others = make_sweep()
-    note = "aq_medai_k2 on smollm2_135m is a stand-in"
+    note = "aq_medai_k2 on smollm2_135m drafts with a stand-in"
     noted = replace(others[0], params=others[0].params | {"drafter.note": note})
     text = report([plain, noted, *others[1:]], tmp_path)
-    assert text.count("**Aq_medai_k2 on smollm2_135m is a stand-in.**") == 1
+    assert text.count("**aq_medai_k2 on smollm2_135m drafts with a stand-in.**") == 1
+    assert f"{note}." in terminal_table([plain, noted, *others[1:]])

@@ -203,9 +203,10 @@ def test_a_missing_head_is_refused_before_anything_starts():
         drafter(target="other").check()
 
 
-def test_a_stand_in_says_that_it_is_one():
-    assert drafter().note == ""
-    assert "is a stand-in" in drafter(stand_ins=("t",)).note
+def test_a_drafter_names_its_head_and_a_stand_in_says_that_it_is_one():
+    assert drafter(heads={"t": "/a/head"}).note == "e on t drafts with the head /a/head"
+    assert ", a stand-in for the published one" in drafter(stand_ins=("t",)).note
+    assert drafter(target="other").note == ""
 
 
 def test_a_compact_head_is_within_a_rounding_whatever_its_channels_sizes(tmp_path):
