@@ -124,7 +124,8 @@ def run_against(settings: GateSettings) -> int:
         reference = find_reference(tracker, context.grid, machine)
     else:
         reference = references.read(settings.reference)
-    measured = measure_grid(context.configs, settings.jobs, context.sweep)
+    jobs = settings.jobs_on(reference.threads)
+    measured = measure_grid(compose_jobs(jobs), jobs, context.sweep)
     outcome = compare_recorded(
         measured.arms, measured.failures, reference, machine, settings, context.text
     )

@@ -11,7 +11,7 @@ RESOLVED = {
     "target_digest": "model hash",
     "dtype": "dtype",
     "device": "device",
-    "threads": "CPU threads",
+    "threads": "CPU threads (engine.threads fixes them)",
     "captured_batches": "captured batch sizes",
     "page_size": "page size",
     "attention": "attention backend",
@@ -21,7 +21,13 @@ RESOLVED = {
 # another version of a package is part of what is compared.
 VERSIONS = {"torch": "torch version", "sglang": "SGLang version"}
 # What a cell's settings may name differently without being another cell.
-NOT_SETTINGS = ("prompts_digest", "target.source", "engine.python", "workload.path")
+NOT_SETTINGS = (
+    "prompts_digest",
+    "target.source",
+    "engine.python",
+    "engine.threads",  # what they came to is compared
+    "workload.path",
+)
 
 
 def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bool) -> list[str]:

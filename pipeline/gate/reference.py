@@ -51,6 +51,12 @@ class Reference:
     machine: dict[str, str]
     runs: tuple[Run, ...]
 
+    @property
+    def threads(self) -> str:
+        """CPU threads that its cells ran on; "" for an engine that has none."""
+        found = {a.settings.get("threads", "") for a in self.arms}
+        return found.pop() if len(found) == 1 else ""
+
     def with_run(self, later: Reference) -> Reference:
         """Return this reference with the runs of a later one of equal answers."""
         return replace(self, runs=(*self.runs, *later.runs)[-MOST_RUNS:])

@@ -77,6 +77,12 @@ class GateSettings:
         """The jobs without what only concerns a sweep."""
         return tuple(tuple(o for o in job if _group(o) not in OF_THE_SWEEP) for job in self.jobs)
 
+    def jobs_on(self, threads: str) -> tuple[Job, ...]:
+        """Return the jobs on a number of CPU threads, where they leave it to be measured."""
+        if not threads or any(_key(o) == "engine.threads" for job in self.jobs for o in job):
+            return self.jobs
+        return tuple((*job, f"engine.threads={threads}") for job in self.jobs)
+
 
 def read(arguments: Sequence[str]) -> GateSettings:
     """Read the command line.

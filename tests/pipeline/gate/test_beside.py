@@ -113,7 +113,7 @@ def test_what_differs_is_listed_whole_and_nothing_is_measured(gate, capsys):
     assert [line for line in found["differences"] if line.startswith("none")] == [
         "none × graph_captured: model hash other, the reference has d",
         "none × graph_captured: dtype bfloat16, the reference has float32",
-        "none × graph_captured: CPU threads 1, the reference has 2",
+        "none × graph_captured: CPU threads (engine.threads fixes them) 1, the reference has 2",
     ]
     assert found["timed"] == []
     assert "NOT COMPARABLE: 6 differences" in capsys.readouterr().out

@@ -30,6 +30,13 @@ def test_what_concerns_a_sweep_alone_is_not_told_to_a_version():
     assert settings.cell_jobs == ((*told, "drafter=none"),)
 
 
+def test_a_recorded_number_of_threads_is_used_unless_one_is_given():
+    assert read(["reference=a"]).jobs_on("2")[0][-1] == "engine.threads=2"
+    given = read(["reference=a", "engine.threads=1"])
+    assert given.jobs_on("2") == given.jobs
+    assert read(["reference=a"]).jobs_on("") == read(["reference=a"]).jobs
+
+
 def test_every_comma_multiplies_the_cells():
     jobs = expand(["drafter=none,ngram", "verify=extend,graph_captured", "sampling.seed=1"])
     assert len(jobs) == 4
