@@ -21,21 +21,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.kv_cache import KVCache
+from pipeline.engine.torch.led import LedCache, LedPlan, LedStep
 from pipeline.engine.torch.llama import Weights
 from pipeline.engine.torch.mailbox import Mailbox
 from pipeline.engine.torch.rank import Loads, Ranks, follow, packed
 from pipeline.engine.torch.shards import shards
-from verify.base import (
-    BuildsStep,
-    Join,
-    Proof,
-    StepInput,
-    StepOutput,
-    TargetShape,
-    VerifyStep,
-)
-from verify.native.plan import Plan, PlanOutput
+from verify.base import BuildsStep, Join, StepInput, StepOutput, TargetShape, VerifyStep
+from verify.native.plan import Plan
 from verify.ranks import ENVIRONMENT
 
 _GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
@@ -88,9 +80,9 @@ class ParallelLlama:
         self._closing = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
         self.local = ranks.join(0)
-        self.cache = _LedCache(self.local.cache, self._mailbox)
+        self.cache = LedCache(self.local.cache, self._mailbox)
         plan = self.local.plan
-        self.plan = _LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
+        self.plan = LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
 
     @property
     def followers(self) -> tuple[psutil.Process, ...]:
@@ -140,7 +132,7 @@ class ParallelLlama:
         """
         number = self._num_steps = self._num_steps + 1
         self._mailbox.post("build", number, backend, width, threads)
-        return _LedStep(backend.build(self.local, width, threads), self._mailbox, number)
+        return LedStep(backend.build(self.local, width, threads), self._mailbox, number)
 
     def close(self) -> None:
         """End the other ranks; if one has ended already, no command would reach them all."""
@@ -174,69 +166,11 @@ class ParallelLlama:
         sys.stderr.write(f"a tensor-parallel rank ended early (exit codes: {line})\n")
         for process in self._followers:
             _end(process)
-        plan: _LedPlan | None = getattr(self, "plan", None)  # it may have ended while loading
+        plan: LedPlan | None = getattr(self, "plan", None)  # it may have ended while loading
         if plan is not None:
             plan.lose(min(codes))
         if not self._closing.wait(_GRACE_S):
             os._exit(1)
-
-
-class _LedPlan:
-    """Rank 0's compiled forward; a prompt is read on every rank."""
-
-    def __init__(self, own: Plan, mailbox: Mailbox) -> None:
-        self._own, self._mailbox = own, mailbox
-
-    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Read a prompt from slot 0 on."""
-        self._mailbox.post("prefill", tokens.numpy().tobytes())
-        return self._own.prefill(tokens, positions)
-
-    def lose(self, rank: int) -> None:
-        """Let whoever waits for a rank know that it is gone."""
-        if self._own.ranks is not None:
-            self._own.ranks.lose(rank)
-
-    def close(self) -> None:
-        """Let go of the ranks' memory."""
-        if self._own.ranks is not None:
-            self._own.ranks.close()
-
-
-class _LedStep:
-    """A step that runs on all ranks when rank 0 calls it."""
-
-    def __init__(self, step: VerifyStep, mailbox: Mailbox, number: int) -> None:
-        self._step, self._mailbox, self._number = step, mailbox, number
-
-    def __call__(self, step: StepInput) -> StepOutput:
-        self._mailbox.post("step", self._number, packed(step))
-        return self._step(step)
-
-    @property
-    def proof(self) -> Proof:
-        return self._step.proof
-
-    def reset_counts(self) -> None:
-        self._step.reset_counts()
-
-    def close(self) -> None:
-        self._mailbox.post("drop", self._number)
-        self._step.close()
-
-
-class _LedCache(KVCache):
-    """Rank 0's cache; what a tree keeps is moved on every rank."""
-
-    def __init__(self, own: KVCache, mailbox: Mailbox) -> None:
-        self.keys, self.values, self.length = own.keys, own.values, own.length
-        self._mailbox = mailbox
-
-    def keep(self, rows: tuple[int, ...]) -> None:
-        """Commit rows of the last step on all ranks; a chain's already stand in their places."""
-        if rows != tuple(range(len(rows))):
-            self._mailbox.post("keep", self.length, rows)
-        super().keep(rows)
 
 
 def _end(process: BaseProcess) -> None:
