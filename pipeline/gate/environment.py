@@ -12,7 +12,6 @@ from pathlib import Path
 from pipeline.cache import built_once
 
 ENVIRONMENT_BYTES = 8 * 2**30  # torch with its CUDA libraries
-LAST_LINES = 3
 
 
 def interpreter(tree: Path, candidate: Path, cache: Path, log: Path) -> str:
@@ -68,5 +67,8 @@ def _set_up(tree: Path, environment: Path, log: Path) -> None:
                 " set them up; install make"
             ) from None
     if done.returncode:
-        last = " / ".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        raise ValueError(f"baseline: its environment could not be made ({last}); see {log}")
+        lines = log.read_text(errors="replace").splitlines() or ["no message"]
+        errors = [x.strip() for x in lines if "error:" in x.lower()]
+        raise ValueError(
+            f"baseline: its environment could not be made ({[*lines[:1], *errors][-1]}); see {log}"
+        )

@@ -16,7 +16,7 @@ from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
 from pipeline.gate.findings import Finding
 from pipeline.gate.promise import Plan, candidate_first, plan_rounds
 from pipeline.gate.sequential import Decision, Verdict, judge
-from pipeline.gate.settings import GateSettings
+from pipeline.gate.settings import GateSettings, cell_jobs
 from pipeline.gate.version import Version
 
 Say = Callable[[str], None]
@@ -63,13 +63,11 @@ class Match:
         for version in versions:
             version.build()
         self._compare()
-        if self.differences:
-            return
-        for version in versions:
-            for cell, record in enumerate(version.records):
-                self.say(f"starting {record.label} of {version.side.tree}")
-                version.start(cell)
-        self._compare()
+        if not self.differences:
+            self._start(self.reference)
+            self._same_threads()
+            self._start(self.candidate)
+            self._compare()
         if not self.differences:
             self._rounds()
 
@@ -77,6 +75,23 @@ class Match:
     def arms(self) -> list[tuple[Arm, Arm]]:
         """Each cell of both versions, the candidate's first."""
         return list(zip(self.candidate.arms(), self.reference.arms(), strict=True))
+
+    def _start(self, version: Version) -> None:
+        """Load a version's cells, one after the other."""
+        for cell, record in enumerate(version.records):
+            self.say(f"starting {record.label} of {version.side.tree}")
+            version.start(cell)
+
+    def _same_threads(self) -> None:
+        """Let the candidate run on the threads that the reference found fastest.
+
+        Two measurements of it, moments apart on a busy machine, may disagree.
+        """
+        found = {record.settings.get("threads", "") for record in self.reference.records}
+        jobs = self.settings.jobs_on(found.pop()) if len(found) == 1 else self.settings.jobs
+        if jobs != self.settings.jobs:
+            self.candidate.begin_build(cell_jobs(jobs))
+            self.candidate.build()
 
     def _compare(self) -> None:
         """Note every reason against a comparison that is known by now."""

@@ -75,13 +75,18 @@ class GateSettings:
     @property
     def cell_jobs(self) -> tuple[Job, ...]:
         """The jobs without what only concerns a sweep."""
-        return tuple(tuple(o for o in job if _group(o) not in OF_THE_SWEEP) for job in self.jobs)
+        return cell_jobs(self.jobs)
 
     def jobs_on(self, threads: str) -> tuple[Job, ...]:
         """Return the jobs on a number of CPU threads, where they leave it to be measured."""
         if not threads or any(_key(o) == "engine.threads" for job in self.jobs for o in job):
             return self.jobs
         return tuple((*job, f"engine.threads={threads}") for job in self.jobs)
+
+
+def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Return jobs without what only concerns a sweep."""
+    return tuple(tuple(o for o in job if _group(o) not in OF_THE_SWEEP) for job in jobs)
 
 
 def read(arguments: Sequence[str]) -> GateSettings:

@@ -113,10 +113,16 @@ def test_what_differs_is_listed_whole_and_nothing_is_measured(gate, capsys):
     assert [line for line in found["differences"] if line.startswith("none")] == [
         "none × graph_captured: model hash other, the reference has d",
         "none × graph_captured: dtype bfloat16, the reference has float32",
-        "none × graph_captured: CPU threads (engine.threads fixes them) 1, the reference has 2",
     ]
     assert found["timed"] == []
-    assert "NOT COMPARABLE: 6 differences" in capsys.readouterr().out
+    assert "NOT COMPARABLE: 4 differences" in capsys.readouterr().out
+
+
+def test_a_version_that_would_choose_other_threads_runs_on_the_references(gate):
+    settings = {"threads": "1", "dtype": "float32", "target_digest": "d", "torch": "2.13.0"}
+    status, found = gate({"settings": settings})
+    assert (status, found["differences"]) == (0, [])
+    assert [ours["settings"]["threads"] for ours, _ in found["arms"]] == ["2", "2"]
 
 
 def test_another_torch_on_the_other_side_is_a_note(gate):

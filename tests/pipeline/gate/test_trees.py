@@ -87,7 +87,7 @@ def test_other_needs_are_set_up_once_by_the_versions_own_makefile(tmp_path):
 
 
 def test_an_environment_that_cannot_be_made_says_why(tmp_path):
-    setup = "setup:\n\t@echo no such package; exit 1\n"
+    setup = "setup:\n\t@echo ERROR: no such package; exit 1\n"
     ours = write_version(tmp_path / "a")
     theirs = write_version(tmp_path / "b", torch="99", makefile=setup)
     with pytest.raises(ValueError, match=r"its environment could not be made .*no such package"):

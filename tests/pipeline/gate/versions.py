@@ -13,6 +13,7 @@ drafter: none
 verify: graph_captured
 workload: {per_class: 3}
 sampling: {max_new_tokens: 48}
+engine: {threads: 0}
 """
 
 BUILD = '''\
@@ -43,6 +44,7 @@ class Verify:
 @dataclass
 class Cell:
     drafter: str
+    threads: int
     verify: Verify = field(default_factory=Verify)
 
     @property
@@ -50,7 +52,7 @@ class Cell:
         return self
 
     def start(self, cell):
-        return Session(self.drafter)
+        return Session(self)
 
 
 @dataclass
@@ -61,15 +63,16 @@ class Plan:
 
 
 class Session:
-    def __init__(self, drafter):
-        self.drafter, self.steps = drafter, 0
+    def __init__(self, cell):
+        self.drafter, self.threads, self.steps = cell.drafter, cell.threads, 0
 
     def warm_up(self, prompts):
         if HOW["breaks"] == "start":
             raise RuntimeError("no weights at all")
 
     def settings(self):
-        return HOW["settings"]
+        fixed = {"threads": str(self.threads)} if self.threads else {}
+        return HOW["settings"] | fixed
 
     def generate(self, prompt, repetition):
         if prompt.id == "p5" and HOW["breaks"] == "kill":
@@ -103,7 +106,7 @@ def build_cells(configs, jobs, on_impossible):
     if HOW["breaks"] == "build":
         raise ValueError("drafter=ngram: no such thing in this version")
     prompts = [Prompt(f"p{i}", "chat") for i in range(12)]
-    return [Plan(Cell(c.drafter), prompts, _record(c.drafter)) for c in configs]
+    return [Plan(Cell(c.drafter, c.engine.threads), prompts, _record(c.drafter)) for c in configs]
 
 
 def _record(drafter):
