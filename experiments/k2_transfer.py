@@ -2,7 +2,8 @@
 
 `python -m experiments.k2_transfer FOLDER` makes the data, trains the stand-in for the published
 head on stories alone, trains it further on the target's own answers with its map overwritten, kept
-and remapped, and writes the table. Started again it goes on where it was. Further settings may
+and remapped, each at the learning rate of a new head and at a tenth of it, as a fine-tune usually
+has, and writes the table. Started again it goes on where it was. Further settings may
 follow: those of the data begin with `data:`, all others are of the trainings.
 """
 
@@ -15,6 +16,7 @@ from experiments.trainings import Overrides, data, head, heading, row, run
 
 CLASSES = ("chat", "code", "math", "copy")
 STORIES, ANSWERS, KEPT_BACK = 20_000, 37_000, 256
+GENTLE = 1e-4
 SHAPE = "new.draft_vocab_size=4096"
 
 
@@ -40,6 +42,8 @@ def main(folder: Path, overrides: Overrides) -> None:
     start = [*learn, f"start={standin / 'head'}", *common]
     for arm in ("overwrite", "keep", "remap"):
         cards[f"fine-tuned, map={arm}"] = head(folder / arm, [*start, f"map={arm}"])
+        gentle = [*start, f"map={arm}", f"course.learning_rate={GENTLE}"]
+        cards[f"fine-tuned, map={arm}, rate {GENTLE}"] = head(folder / f"{arm}_gentle", gentle)
     maps = [str(standin / "head"), str(folder / "remap" / "head")]
     lines = [heading("head", CLASSES)]
     lines += [row(name, card, CLASSES) for name, card in cards.items()]
