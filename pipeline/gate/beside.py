@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pipeline.cache import cache_root
-from pipeline.gate.environment import interpreter
+from pipeline.gate.environment import cache_of, interpreter
 from pipeline.gate.exact import Text
 from pipeline.gate.match import Match, Say
 from pipeline.gate.match_outcome import match_outcome
@@ -43,7 +43,8 @@ def run_beside(
     with ExitStack() as stack:
 
         def version(tree: Tree, python: str, name: str) -> Version:
-            side = Side(tree, python, f"{folder.name}/{name}", folder / f"{name}.log")
+            place = cache_of(tree.path, ours.path, cache)
+            side = Side(tree, python, place, f"{folder.name}/{name}", folder / f"{name}.log")
             stack.callback(side.kill)
             return Version(side, launcher.start_timeout_s, launcher.repetition_timeout_s)
 

@@ -1,4 +1,4 @@
-"""The interpreter of a version: this one where both need the same packages, else its own."""
+"""The interpreter and the cache of a version: shared where both versions agree, else its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pipeline.cache import built_once
 
+# What decides the content of the cache: a version may read what a later one wrote, and run slower.
+FILLS_CACHE = ("cache.py", "source.py", "target.py", "engine/torch/*gguf*.py")
 ENVIRONMENT_BYTES = 8 * 2**30  # torch with its CUDA libraries
 
 
@@ -39,6 +41,21 @@ def interpreter(tree: Path, candidate: Path, cache: Path, log: Path) -> str:
         lambda to: _set_up(tree, to / "venv", log),
     )
     return str(folder / "venv" / "bin" / "python")
+
+
+def cache_of(tree: Path, candidate: Path, cache: Path) -> Path:
+    """Return the cache folder of a version: the candidate's, or one for all that fill it alike."""
+    digest = _cache_digest(tree)
+    return cache if digest == _cache_digest(candidate) else cache / "versions" / digest
+
+
+def _cache_digest(tree: Path) -> str:
+    """Hash the modules that fill the cache."""
+    digest = hashlib.sha256()
+    for pattern in FILLS_CACHE:
+        for path in sorted((tree / "pipeline").glob(pattern)):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _needs(tree: Path) -> str:

@@ -151,10 +151,12 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
         if not isinstance(gate[name], bool):
             raise ValueError(f"gate.{name}={gate[name]}: must be true or false")
     promise = {k: gate.pop(k) for k in ("alpha", "power", "min_effect", "tolerance")}
-    numbers = promise | {name: gate[name] for name in ("seed", "trend")}
-    for name, value in numbers.items():
+    for name, value in promise.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"gate.{name}={value}: must be a number")
+    for name in ("max_rounds", "seed", "trend"):
+        if isinstance(gate[name], bool) or not isinstance(gate[name], int):
+            raise ValueError(f"gate.{name}={gate[name]}: must be a whole number")
     return GateSettings(
         candidate=str(config.candidate),
         baseline=str(config.baseline or ""),

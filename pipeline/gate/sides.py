@@ -32,12 +32,13 @@ class Side:
         log: File with all that its process prints.
     """
 
-    def __init__(self, tree: Tree, python: str, mark: str, log: Path) -> None:
+    def __init__(self, tree: Tree, python: str, cache: Path, mark: str, log: Path) -> None:
         """Start the process; it loads the version's code by itself.
 
         Args:
             tree: The version.
             python: Its interpreter.
+            cache: Its cache folder.
             mark: Unique text that its own children inherit.
             log: File for its output.
         """
@@ -45,12 +46,13 @@ class Side:
         self._read = b""
         threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
         environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark}
+        environment |= {"PYTHONPATH": str(tree.path), "SPECROI_CACHE": str(cache)}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as output:
             self._process = subprocess.Popen(
                 [python, "-P", side.__file__, str(tree.path)],
                 cwd=tree.path,
-                env=os.environ | environment | {"PYTHONPATH": str(tree.path)},
+                env=os.environ | environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

@@ -52,6 +52,10 @@ def test_every_comma_multiplies_the_cells():
         (["baseline=main", "gate.alpha=0"], r"gate\.alpha=0: above 0"),
         (["baseline=main", "gate.alpha=often"], r"gate\.alpha=often: must be a number"),
         (["baseline=main", "gate.max_seconds=0"], r"gate\.max_seconds=0: must be a number above 0"),
+        (
+            ["baseline=main", "gate.max_rounds=2.5"],
+            r"gate\.max_rounds=2\.5: must be a whole number",
+        ),
         (["baseline=main", "gate.trend=-1"], r"gate\.trend=-1"),
         (["gate.record=maybe"], r"gate\.record=maybe: must be true or false"),
         (["baseline=main", "gate.strictness=9"], "strictness"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pipeline.gate.environment import interpreter
+from pipeline.gate.environment import cache_of, interpreter
 from pipeline.gate.trees import baseline_tree, folder_tree
 
 PROJECT = (
@@ -92,3 +92,16 @@ def test_an_environment_that_cannot_be_made_says_why(tmp_path):
     theirs = write_version(tmp_path / "b", torch="99", makefile=setup)
     with pytest.raises(ValueError, match=r"its environment could not be made .*no such package"):
         interpreter(theirs, ours, tmp_path, tmp_path / "log")
+
+
+def test_versions_that_fill_the_cache_otherwise_do_not_read_each_others(tmp_path):
+    ours, theirs = (tmp_path / name for name in ("ours", "theirs"))
+    for tree in (ours, theirs):
+        (tree / "pipeline").mkdir(parents=True)
+        (tree / "pipeline" / "source.py").write_text("LAYOUT = 1\n")
+    assert cache_of(theirs, ours, tmp_path) == tmp_path
+    (ours / "pipeline" / "source.py").write_text("LAYOUT = 2\n")
+    assert cache_of(ours, ours, tmp_path) == tmp_path
+    other = cache_of(theirs, ours, tmp_path)
+    assert other.parent == tmp_path / "versions"
+    assert cache_of(theirs, ours, tmp_path) == other
