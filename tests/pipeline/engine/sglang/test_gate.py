@@ -1,0 +1,61 @@
+"""The gate over servers: what was served from a cache becomes no reference, and equals none."""
+
+import shutil
+import time
+import warnings
+
+import pytest
+from mlflow import MlflowClient
+
+from pipeline import lock
+from pipeline.gate.against import compare_recorded
+from pipeline.gate.measured import Measured
+from pipeline.gate.outcome import Answer
+from pipeline.gate.reference import dump, load, new_reference
+from pipeline.gate.refuse import refusals
+from pipeline.gate.settings import read
+from pipeline.plan import Planned
+from pipeline.store import SweepFolder
+from pipeline.sweep import run_sweep
+from tests.pipeline.engine.sglang.prompts import PROMPTS
+from tests.pipeline.inline import InlineLauncher, make_settings
+
+# MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+MACHINE = {"fingerprint": "f", "cpu": "x", "cores": "32", "gpus": "8 of them"}
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch, cell, ngram_cell):
+    """Measures plain decoding and n-gram on servers, one of which may have a fault."""
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    with warnings.catch_warnings(action="ignore"):  # see above
+        MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments()
+
+    def run(fault=""):
+        monkeypatch.setenv("FAKE_FAULT", fault)
+        runs = tmp_path / f"runs-{fault}"
+        runs.mkdir()
+        shutil.copy(tmp_path / "mlflow.db", runs)
+        planned = [Planned(each, tuple(PROMPTS), "") for each in (cell, ngram_cell)]
+        settings = make_settings(runs, InlineLauncher(num_gpus=1))
+        run_sweep(planned, settings, time.perf_counter())
+        folder = SweepFolder(next((runs / "sweeps").iterdir()))
+        return Measured(tuple(folder.records()), folder.sweep_id)
+
+    return run
+
+
+def test_cache_hits_make_no_reference_and_are_not_comparable_with_one(measured):
+    sound, cached = measured(), measured("caches")
+    assert refusals(sound.arms, sound.records, True) == []
+    lines = refusals(cached.arms, cached.records, True)
+    assert any("prompt tokens from the server's cache" in line for line in lines)
+
+    reference = load(dump(new_reference(sound.arms, MACHINE)), "a file")
+    settings = read(["reference=x"])
+    again = compare_recorded(sound.arms, [], reference, MACHINE, settings, str)
+    assert (list(again.differences), list(again.findings)) == ([], [])
+    hit = compare_recorded(cached.arms, [], reference, MACHINE, settings, str)
+    assert hit.answer is Answer.NOT_COMPARABLE
+    assert any("prompt tokens from the cache" in line for line in hit.differences)
