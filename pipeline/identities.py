@@ -14,11 +14,16 @@ MOST_LOOPING = 0.5
 
 def own_fault(record: CellRecord) -> str:
     """Say what is wrong with a cell by itself, or ""."""
+    return count_fault(record) or _time_fault(record) or loop_fault(record)
+
+
+def count_fault(record: CellRecord) -> str:
+    """Say which counts of a cell contradict each other, or ""; times are not looked at."""
     responses = [r for repetition in record.repetitions for r in repetition]
     if not any(r.committed for r in responses):
         return "no verify step ran"
     faults = (f"prompt {r.prompt_id}: {f}" for r in responses if (f := _count_fault(r, record)))
-    return next(faults, "") or _time_fault(record) or _loop_fault(record)
+    return next(faults, "")
 
 
 def _count_fault(response: Response, record: CellRecord) -> str:
@@ -59,7 +64,7 @@ def _time_fault(record: CellRecord) -> str:
     return ""
 
 
-def _loop_fault(record: CellRecord) -> str:
+def loop_fault(record: CellRecord) -> str:
     """Say that most of a cell's own responses loop, or ""."""
     looping = len(looping_prompts(record))
     total = len({r.prompt_id for r in record.repetitions[0]})

@@ -5,99 +5,30 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from pipeline.build import build_part
-from pipeline.cache import cache_root
 from pipeline.gate import reference as references
 from pipeline.gate.against import compare_recorded
 from pipeline.gate.beside import run_beside
-from pipeline.gate.exact import Text
+from pipeline.gate.context import Context
 from pipeline.gate.machine import here
 from pipeline.gate.measured import compose_jobs, measure_grid
 from pipeline.gate.outcome import Outcome
-from pipeline.gate.reference import Reference, grid_digest, new_reference
+from pipeline.gate.reference import Reference, new_reference
 from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import GateSettings
 from pipeline.gate.tracked import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.write import github_lines, terminal, write_all
 from pipeline.lock import machine_lock
 from pipeline.reaper import reaping
-from pipeline.settings import Settings
-from pipeline.tokenizer import Tokenizer
-from pipeline.track import Tracker
+from pipeline.track import Tracker, TrackerAway
 
 MLFLOW = "mlflow"
 REFUSED = 2
-
-
-@dataclass(frozen=True)
-class Context:
-    """What all modes need.
-
-    Attributes:
-        settings: What the gate is told.
-        configs: The composed config of each cell.
-        sweep: What a sweep of the same cells would be told: folder of runs, launcher, MLflow.
-        folder: For what this run writes.
-    """
-
-    settings: GateSettings
-    configs: list[DictConfig]
-    sweep: Settings
-    folder: Path
-
-    @classmethod
-    def of(cls, settings: GateSettings) -> Context:
-        """Compose the cells and make the folder.
-
-        Raises:
-            ValueError: A setting is unknown, or a cell is not greedy.
-        """
-        configs = compose_jobs(settings.jobs)
-        for config in configs:
-            if config.sampling.temperature or config.sampling.held_accept_length:
-                raise ValueError(
-                    "the gate compares outputs token by token: set sampling.temperature=0 and"
-                    " sampling.held_accept_length=0"
-                )
-        sweep = Settings.read(configs[0])
-        name = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
-        folder = Path(settings.output).expanduser().absolute() if settings.output else None
-        folder = folder or sweep.runs / "gate" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(settings, configs, sweep, folder)
-
-    @property
-    def grid(self) -> str:
-        """The grid's name."""
-        return grid_digest(self.settings.cell_jobs)
-
-    def tracker(self) -> Tracker:
-        """Open MLflow."""
-        return Tracker.open(self.sweep.tracking_uri, self.sweep.experiment, self.sweep.runs)
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer | None:
-        """The target's tokenizer; read when the first token is shown."""
-        target = build_part(self.configs[0], "target")
-        return None if target.is_random else target.tokenizer(cache_root())
-
-    @property
-    def text(self) -> Text:
-        """What gives a token's text by its id."""
-
-        def decode(token: int) -> str:
-            return "" if self._tokenizer is None else self._tokenizer.decode([token])
-
-        return decode
 
 
 def run_side_by_side(settings: GateSettings) -> int:
@@ -111,7 +42,7 @@ def run_side_by_side(settings: GateSettings) -> int:
         opening = pool.submit(context.tracker)  # while the versions load
         launcher = context.sweep.launcher
         outcome = run_beside(settings, launcher, context.text, context.folder, _say)
-    return _finish(context, outcome, opening.result())
+    return _finish(context, outcome, opening.result)
 
 
 def run_against(settings: GateSettings) -> int:
@@ -129,7 +60,7 @@ def run_against(settings: GateSettings) -> int:
     outcome = compare_recorded(
         measured.arms, measured.failures, reference, machine, settings, context.text
     )
-    return _finish(context, replace(outcome, seconds=time.monotonic() - begun), tracker)
+    return _finish(context, replace(outcome, seconds=time.monotonic() - begun), lambda: tracker)
 
 
 def record_reference(settings: GateSettings) -> int:
@@ -176,16 +107,29 @@ def _only_this_tree(settings: GateSettings) -> None:
         )
 
 
-def _finish(context: Context, outcome: Outcome, tracker: Tracker) -> int:
-    """Add the trend, write and log all, and return the exit status."""
+def _finish(context: Context, outcome: Outcome, tracker: Callable[[], Tracker]) -> int:
+    """Write all, log it with the trend, and return the exit status.
+
+    A verdict does not depend on MLflow: where that is away, a note says so.
+    """
+    write_all(outcome, context.folder)
+    try:
+        outcome = _logged(context, outcome, tracker())
+    except (TrackerAway, ValueError) as reason:
+        outcome = replace(outcome, notes=[*outcome.notes, f"not logged, no trend: {reason}"])
+    sys.stdout.write(f"\n{terminal(outcome)}\n\nfiles: {context.folder}\n{github_lines(outcome)}")
+    return outcome.status
+
+
+def _logged(context: Context, outcome: Outcome, tracker: Tracker) -> Outcome:
+    """Log a run and return its outcome with what the runs before it add."""
     machine, runs = here(), context.settings.trend
     if runs and outcome.figures:
         found = drifts(tracker, outcome, context.grid, machine, runs)
         outcome = replace(outcome, notes=[*outcome.notes, *found])
-    write_all(outcome, context.folder)
+        write_all(outcome, context.folder)
     log_outcome(tracker, outcome, context.grid, machine, context.folder)
-    sys.stdout.write(f"\n{terminal(outcome)}\n\nfiles: {context.folder}\n{github_lines(outcome)}")
-    return outcome.status
+    return outcome
 
 
 def _say(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.identities import own_fault
+from pipeline.identities import count_fault, loop_fault
 from pipeline.lossless import compare_outputs
 from pipeline.record import CellRecord
 
@@ -12,7 +12,8 @@ from pipeline.record import CellRecord
 def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord]) -> str:
     """Say why a cell is void, or "".
 
-    What compares speeds is left out: that is noise here, and the statistics' to judge.
+    Times are left out: on a busy machine they contradict each other by themselves, and whether
+    one is slower is the statistics' to judge.
 
     Args:
         record: A cell as far as it ran.
@@ -21,11 +22,8 @@ def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord])
     """
     if contradiction or not record.repetitions:
         return contradiction
-    return (
-        own_fault(record)
-        or compare_outputs(record, _plain(record, records)).reason
-        or _steady(record)
-    )
+    counts = count_fault(record) or loop_fault(record)
+    return counts or compare_outputs(record, _plain(record, records)).reason or _steady(record)
 
 
 def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from xml.etree import ElementTree
 
 import pytest
@@ -162,3 +163,11 @@ def test_an_older_version_that_counts_less_is_not_comparable(gate):
     status, found = gate({}, {"response_fields": [f for f in RESPONSE if f != "depth"]})
     assert status == 2
     assert found["differences"] == ["a version cannot run this: its Response has no depth"]
+
+
+def test_a_verdict_stands_where_mlflow_is_away(gate, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    status, found = gate({}, {}, f"tracking.uri=http://127.0.0.1:{port}")
+    assert (status, found["answer"]) == (0, "pass")
+    assert "not logged, no trend: tracking.uri=http://127.0.0.1" in capsys.readouterr().out
