@@ -13,13 +13,13 @@ HERE = Path(__file__).parents[3]
 
 
 def test_this_tree_equals_itself_in_all_that_is_exact(runs, tmp_path):
-    small = ["drafter=none,ngram", "workload.per_class=1", "workload.categories=[chat,copy]"]
+    small = ["drafter=ngram", "workload.per_class=1", "workload.categories=[chat,math]"]
     small += ["sampling.max_new_tokens=6", "engine.threads=1", "gate.max_rounds=6"]
     trees = [f"candidate={HERE}", f"baseline={HERE}"]
     status = main([*trees, *small, f"runs={runs}", f"gate.output={tmp_path}"])
     found = json.loads((tmp_path / "gate.json").read_text())
     assert (found["differences"], found["findings"]) == ([], [])
     assert found["measured"].startswith("6 rounds, 12 of at most 12 pairs")
-    assert len(found["timed"]) == 4  # what they say depends on the machine's other work
+    assert len(found["timed"]) == 2  # what they say depends on the machine's other work
     assert status == {"pass": 0, "regression": 1, "undecided": 2}[found["answer"]]
-    assert found["arms"][1][0]["proof"]["capture"] in ("native_plan", "jit_trace")
+    assert found["arms"][0][0]["proof"]["capture"] in ("native_plan", "jit_trace")
