@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
-from pipeline.engine.base import Response
 from pipeline.measure.totals import (
     PromptResponses,
     decode_s,
