@@ -69,4 +69,7 @@ def test_an_unknown_setting_of_a_class_is_refused():
 
 def test_what_an_experiment_sets_goes_before_the_defaults():
     assert composed("experiment=demo").measurement.max_repetitions == 2
-    assert composed("experiment=demo", "measurement.max_repetitions=7").measurement.max_repetitions == 7
+    assert (
+        composed("experiment=demo", "measurement.max_repetitions=7").measurement.max_repetitions
+        == 7
+    )
