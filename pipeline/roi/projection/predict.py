@@ -1,7 +1,8 @@
 """The speed of a cell that was not run, from parts that were measured.
 
 A verify step's time does not depend on who drafted, so the parts are measured apart: the verify
-time of each backend by rows and class, the draft time by drafter, the host time by backend.
+time of each backend by rows and class, the draft time by drafter and backend, the host time by
+backend.
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ def _step_ms(
     captured = any(c.captured for c in found if c.place.verify == place.verify)
     rows = place.width if captured else 1 + min(nearest.drafted, place.width - 1)
     verify = _verify_ms(fitted, place, rows)
-    drafts = (c.figures.draft_ms for c in found if c.place.drafter == place.drafter)
     hosts = (
         c.figures.host_ms
         for c in found
         if c.place.verify == place.verify and c.is_baseline == (place.width == 1)
     )
-    draft, host = _spread(drafts, verify.value), _spread(hosts, verify.value)
+    draft = _spread(_draft_times(found, place), verify.value)
+    host = _spread(hosts, verify.value)
     return Estimate(*map(sum, zip(verify, draft, host, strict=True)))
 
 
@@ -100,6 +101,34 @@ def _verify_ms(fitted: Mapping[str, WidthCurve], place: Place, rows: float) -> E
     )
     low, high = sorted((own.low, own.high * grown**2))
     return Estimate(own.value * grown, low, high)
+
+
+def _draft_times(found: Sequence[Cost], place: Place) -> list[float]:
+    """Return what a drafter takes for a step beside a backend, from each cell that tells it.
+
+    A drafter is captured where verify is, so its time belongs to the backend too. Where it did not
+    run beside this one, it is taken to change as the drafter that is most like it does.
+    """
+    own = [c for c in found if c.place.drafter == place.drafter]
+    beside = [c.figures.draft_ms for c in own if c.place.verify == place.verify]
+    return beside or [c.figures.draft_ms * _change(found, c, place.verify) for c in own]
+
+
+def _change(found: Sequence[Cost], cell: Cost, verify: str) -> float:
+    """Return how the draft time of the drafter most like a cell's changes with the backend."""
+    there = {
+        (c.place.drafter, c.place.category): c.figures.draft_ms
+        for c in found
+        if c.place.verify == verify
+    }
+    changes = [
+        (abs(math.log(c.figures.draft_ms / cell.figures.draft_ms)), there[key] / c.figures.draft_ms)
+        for c in found
+        if c.place.verify == cell.place.verify
+        and (key := (c.place.drafter, c.place.category)) in there
+        and min(c.figures.draft_ms, cell.figures.draft_ms) > 0
+    ]
+    return min(changes)[1] if changes else 1.0
 
 
 def _spread(times: Iterable[float], step: float) -> Estimate:

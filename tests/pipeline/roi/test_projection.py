@@ -136,6 +136,29 @@ def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
     assert {p.drafter for p in missing(found)} == {"ngram"}
 
 
+def test_a_drafter_that_is_captured_with_verify_is_projected_as_its_like_was():
+    cost = {
+        ("none", "extend"): (0, 30.0),
+        ("none", "graph_captured"): (0, 12.0),
+        ("ngram", "extend"): (0.1, 42.0),
+        ("ngram", "graph_captured"): (0.1, 17.0),
+        ("eagle", "extend"): (12.0, 42.0),
+        ("eagle", "graph_captured"): (2.0, 17.0),
+        ("other_eagle", "extend"): (13.2, 42.0),
+        ("other_eagle", "graph_captured"): (2.2, 17.0),
+    }
+    records = make_sweep(prompts_per_class=3, num_tokens=48, cost=cost)
+    whole = costs(compare(records))
+    found = costs(compare([r for r in records if r.cell_id != "eagle-graph_captured"]))
+    (load,) = {c.place.load for c in found}
+    place = Place("eagle", "graph_captured", 4, "copy", load)
+    (hidden,) = [c for c in whole if c.place == place]
+
+    projection = project(found, curves(found), place)
+
+    assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.03)
+
+
 def test_the_report_says_how_far_off_hidden_cells_are_and_that_the_grid_is_whole():
     comparisons = compare(make_sweep(prompts_per_class=2, num_tokens=32))
 
