@@ -32,6 +32,7 @@ from pipeline.engine.torch.loader import PackedLoader
 from pipeline.engine.torch.parallel import ParallelLlama
 from pipeline.engine.torch.shards import shards
 from pipeline.engine.torch.threads import available_cores
+from pipeline.provenance import provenance
 from pipeline.quiet import OtherProcesses
 from pipeline.target import Target
 from verify.base import BuildsStep, StepInput, TargetModel, VerifyStep
@@ -176,17 +177,14 @@ def main(rounds: int) -> None:
         model.plan.prefill(torch.arange(CONTEXT), torch.arange(CONTEXT))
         bench = Bench(model, singles)
         steps = {width: bench.measure(width, rounds) for width in WIDTHS}
-    print(f"{processor()}, {cores} cores, {WORLD} ranks of one thread, context {CONTEXT},", end=" ")
+    print(
+        f"{provenance()['cpu']}, {cores} cores, {WORLD} ranks of one thread, context {CONTEXT},",
+        end=" ",
+    )
     print(f"{rounds} rounds, others used {others.share():.0%} of the machine")
     show("sum, residual and norm alone", "us", joins.found, "fused")
     show("whole step", "ms", steps, "fused")
     model.close()
-
-
-def processor() -> str:
-    """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((x.split(": ")[1] for x in lines if x.startswith("model name")), "unknown CPU")
 
 
 if __name__ == "__main__":

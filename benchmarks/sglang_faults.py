@@ -27,13 +27,12 @@ from hydra import compose, initialize_config_module
 from benchmarks.away import Here, new_sweep, turns_of
 from pipeline.build import build_cells
 from pipeline.engine.sglang import server
-from pipeline.engine.sglang.gpus import gpus
+from pipeline.engine.sglang.gpus import SLACK_MIB, gpus
 from pipeline.lane import Lane
 from pipeline.measuring import Measuring
 from pipeline.plan import Planned
 from pipeline.record import Status
 
-SLACK_MIB = 512
 WAIT_S = 300.0
 Strike = Callable[[psutil.Process], None]
 

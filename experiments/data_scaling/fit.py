@@ -79,12 +79,12 @@ def gain(points: list[Point], first: int, last: int, seed: int = 0) -> Gain:
     held-out prompts, so that their errors are alike and differences are surer than this says: it is
     on the safe side.
     """
-    value = fit(points, first).at(last / first) - fit(points, first).at(1)
+    curve = fit(points, first)
     spread = np.array([(point.high - point.low) / (2 * 1.96) for point in points])
     noise = np.random.default_rng(seed).normal(size=(DRAWS, len(points)))
     _, distance, exponent = _solve(points, first, _values(points) + spread * noise).T
     low, high = np.quantile(distance * (1 - (last / first) ** -exponent), [0.025, 0.975])
-    return Gain(value, float(low), float(high))
+    return Gain(curve.at(last / first) - curve.at(1), float(low), float(high))
 
 
 def _values(points: list[Point]) -> Floats:

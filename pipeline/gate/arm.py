@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pipeline.engine.base import Response
 from pipeline.record import CellRecord
@@ -75,14 +76,36 @@ class Arm:
     @property
     def accept_length(self) -> float:
         """Tokens committed per verify step, bonus included, over all prompts."""
-        answers = self.answers.values()
-        steps = sum(len(a.committed) for a in answers)
-        return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
+        return accept_length(self.answers.values())
 
     @property
     def verify_metric(self) -> str:
         """What its step's forward is called: plain decode verifies nothing."""
         return "decode_ms" if self.is_baseline else "verify_ms"
+
+
+def accept_length(answers: Collection[Answer]) -> float:
+    """Return tokens committed per verify step over some answers, bonus included."""
+    steps = sum(len(a.committed) for a in answers)
+    return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
+
+
+class HasParams(Protocol):
+    """A cell's settings, flat: of an `Arm`, or of a record."""
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Settings by name."""
+        ...
+
+
+_Cell = TypeVar("_Cell", bound=HasParams)
+
+
+def beside(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+    """Return the plain-decode cell beside a cell: the one of its verify backend, else the first."""
+    same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
+    return next(iter(same or plain), None)
 
 
 def arm(record: CellRecord, name: str, fault: str = "") -> Arm:

@@ -7,9 +7,9 @@ step that got slower are two findings, whatever they make of tok/s together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-from pipeline.gate.arm import Answer, Arm
+from pipeline.gate.arm import Arm, accept_length
 from pipeline.gate.findings import Finding, Weight
 from pipeline.measure import accept_rate
 
@@ -60,13 +60,11 @@ def _named(token: tuple[int, ...], text: Text) -> str:
 
 def _acceptance(candidate: Arm, reference: Arm, prompts: list[str]) -> list[Finding]:
     """Return the change of accept length over prompts of equal output."""
-    was, now = (_accept_length(a.answers, prompts) for a in (reference, candidate))
+    both = [[a.answers[p] for p in prompts if p in a.answers] for a in (reference, candidate)]
+    was, now = map(accept_length, both)
     if abs(now - was) <= NEARLY_EQUAL:
         return []
-    rates = (
-        accept_rate([a.answers[p] for p in prompts if p in a.answers], reference.width)
-        for a in (reference, candidate)
-    )
+    rates = (accept_rate(answers, reference.width) for answers in both)
     change = f"accept length {was:.4f} → {now:.4f} ({now / was - 1:+.2%})"
     by_position = ", ".join(
         f"{i}: {a:.1%} → {b:.1%}" for i, (a, b) in enumerate(zip(*rates, strict=True), 1)
@@ -74,13 +72,6 @@ def _acceptance(candidate: Arm, reference: Arm, prompts: list[str]) -> list[Find
     line = f"{change}; accepted by draft position {by_position}" if by_position else change
     weight = Weight.WORSE if now < was else Weight.BETTER
     return [Finding("acceptance", weight, reference.label, line)]
-
-
-def _accept_length(answers: Mapping[str, Answer], prompts: list[str]) -> float:
-    """Return tokens committed per verify step over some prompts."""
-    chosen = [answers[p] for p in prompts if p in answers]
-    steps = sum(len(a.committed) for a in chosen)
-    return sum(sum(a.committed) for a in chosen) / steps if steps else 1.0
 
 
 def _steps(candidate: Arm, reference: Arm, prompt: str) -> Finding | None:

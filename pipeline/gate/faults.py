@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipeline.gate.arm import beside
 from pipeline.identities import count_fault, loop_fault
 from pipeline.lossless import compare_outputs
 from pipeline.record import CellRecord
@@ -33,8 +34,7 @@ def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | No
     plain = [
         r for r in records if r.is_baseline and r.comparison == record.comparison and r.repetitions
     ]
-    same = [r for r in plain if r.params["verify"] == record.params["verify"]]
-    return next(iter(same or plain), None)
+    return beside(record, plain)
 
 
 def _steady(record: CellRecord) -> str:

@@ -44,9 +44,8 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
     Raises:
         ValueError: There is none.
     """
-    where = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
     with answering():
-        runs = _search(tracker, f"tags.kind = '{REFERENCE}' and {where}", MOST_RUNS)
+        runs = _search(tracker, _query(REFERENCE, grid, machine), MOST_RUNS)
         same = [r for r in runs if r.data.tags["answers"] == runs[0].data.tags["answers"]]
         found = [_download(tracker, run.info.run_id) for run in same]
     if not found:
@@ -74,8 +73,7 @@ def log_outcome(
         "candidate": outcome.candidate,
         "reference": outcome.reference,
     }
-    values = {name: value for name, value in outcome.figures.items()}
-    values |= {f"slow_down/{t.name}": t.slow_down for t in outcome.timed}
+    values = outcome.figures | {f"slow_down/{t.name}": t.slow_down for t in outcome.timed}
     values["findings"] = float(len(outcome.findings))
     with answering():
         client = tracker.client
@@ -100,8 +98,7 @@ def drifts(
         machine: This machine's facts.
         runs: Runs to look at, this one included.
     """
-    where = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
-    query = f"tags.kind = '{GATE}' and {where} and tags.verdict != '{Answer.REGRESSION}'"
+    query = f"{_query(GATE, grid, machine)} and tags.verdict != '{Answer.REGRESSION}'"
     with answering():
         past = _search(tracker, query, max(runs - 1, 1))[::-1]
     lines = []
@@ -121,6 +118,12 @@ def drifts(
 def key(name: str) -> str:
     """Return a name as MLflow takes it."""
     return re.sub(r"[^\w\-. /]", "_", name)
+
+
+def _query(kind: str, grid: str, machine: Mapping[str, str]) -> str:
+    """Return what finds the runs of a kind that were of a grid, on machines of one class."""
+    same = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
+    return f"tags.kind = '{kind}' and {same}"
 
 
 def _search(tracker: Tracker, query: str, most: int) -> Sequence[Any]:

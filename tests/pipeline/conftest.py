@@ -1,8 +1,10 @@
-"""What the tests of this package share: the embedded target, made once."""
+"""What the tests of this package share: the embedded target and an empty store, made once."""
 
+import warnings
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from pipeline.cache import cache_root
 from pipeline.source import packaged_file
@@ -25,3 +27,12 @@ def embedded() -> Target:
 @pytest.fixture(scope="session")
 def gguf_file() -> Path:
     return packaged_file(EMBEDDED)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory) -> Path:
+    """An MLflow store without runs: making one takes longer than a test."""
+    folder = tmp_path_factory.mktemp("store")
+    with warnings.catch_warnings(action="ignore"):  # SQLAlchemy's, about MLflow's own tables
+        MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
+    return folder / "mlflow.db"

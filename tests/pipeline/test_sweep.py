@@ -3,7 +3,6 @@
 import errno
 import shutil
 import time
-import warnings
 
 import pytest
 from mlflow import MlflowClient
@@ -21,20 +20,11 @@ from .inline import InlineLauncher, make_settings
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """An empty MLflow store: making one takes longer than a test."""
-    folder = tmp_path_factory.mktemp("store")
-    with warnings.catch_warnings(action="ignore"):  # see above
-        MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
-    return folder / "mlflow.db"
-
-
 @pytest.fixture(autouse=True)
-def machine(tmp_path, monkeypatch, store):
+def machine(tmp_path, monkeypatch, empty_store):
     """A machine of its own: lock and MLflow store."""
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
-    shutil.copy(store, tmp_path)
+    shutil.copy(empty_store, tmp_path)
 
 
 def sweep(runs, planned, **changed):

@@ -52,8 +52,11 @@ def convert_gguf(path: Path, cache: Path) -> Path:
         ValueError: The file is damaged or not a Llama model, or the cache cannot take it.
     """
     stat = path.stat()
-    source: dict[str, Any] = {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    source["layout"] = LAYOUT
+    source: dict[str, Any] = {
+        "layout": LAYOUT,
+        "bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+    }
     for manifest in cache.glob(f"targets/{path.stem}-*/{MANIFEST}"):
         if source.items() <= json.loads(manifest.read_text()).items():
             return manifest.parent

@@ -116,20 +116,25 @@ def test_the_best_width_is_where_the_next_token_costs_more_than_it_brings():
     assert best_width((0.1, 0.1, 0.1), plain_ms=10, row_ms=2, draft_ms=1) == 1
 
 
+def without(cost, drafter, verify):
+    """Return a sweep's cells without one of them, and that one on the class `copy`."""
+    records = make_sweep(prompts_per_class=3, num_tokens=48, cost=cost)
+    found = costs(compare([r for r in records if r.cell_id != f"{drafter}-{verify}"]))
+    (load,) = {c.place.load for c in found}
+    place = Place(drafter, verify, 4, "copy", load)
+    (hidden,) = [c for c in costs(compare(records)) if c.place == place]
+    return found, hidden
+
+
 def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
     cost = {
         (drafter, verify): (draft, times * rows)
         for drafter, draft, rows in (("none", 0, 1.0), ("ngram", 0.1, 1.4), ("eagle", 2.0, 1.4))
         for verify, times in (("extend", 30.0), ("graph_captured", 12.0))
     }
-    records = make_sweep(prompts_per_class=3, num_tokens=48, cost=cost)
-    whole = costs(compare(records))
-    found = costs(compare([r for r in records if r.cell_id != "ngram-extend"]))
-    (load,) = {c.place.load for c in found}
-    place = Place("ngram", "extend", 4, "copy", load)
-    (hidden,) = [c for c in whole if c.place == place]
+    found, hidden = without(cost, "ngram", "extend")
 
-    projection = project(found, curves(found), place)
+    projection = project(found, curves(found), hidden.place)
 
     assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.03)
     assert projection.tok_s.low < hidden.figures.tok_s.value < projection.tok_s.high
@@ -147,14 +152,9 @@ def test_a_drafter_that_is_captured_with_verify_is_projected_as_its_like_was():
         ("other_eagle", "extend"): (13.2, 42.0),
         ("other_eagle", "graph_captured"): (2.2, 17.0),
     }
-    records = make_sweep(prompts_per_class=3, num_tokens=48, cost=cost)
-    whole = costs(compare(records))
-    found = costs(compare([r for r in records if r.cell_id != "eagle-graph_captured"]))
-    (load,) = {c.place.load for c in found}
-    place = Place("eagle", "graph_captured", 4, "copy", load)
-    (hidden,) = [c for c in whole if c.place == place]
+    found, hidden = without(cost, "eagle", "graph_captured")
 
-    projection = project(found, curves(found), place)
+    projection = project(found, curves(found), hidden.place)
 
     assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.03)
 

@@ -2,10 +2,8 @@
 
 import shutil
 import time
-import warnings
 
 import pytest
-from mlflow import MlflowClient
 
 from pipeline import lock
 from pipeline.gate.against import compare_recorded
@@ -26,17 +24,15 @@ MACHINE = {"fingerprint": "f", "cpu": "x", "cores": "32", "gpus": "8 of them"}
 
 
 @pytest.fixture
-def measured(tmp_path, monkeypatch, cell, ngram_cell):
+def measured(tmp_path, monkeypatch, empty_store, cell, ngram_cell):
     """Measures plain decoding and n-gram on servers, one of which may have a fault."""
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
-    with warnings.catch_warnings(action="ignore"):  # see above
-        MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments()
 
     def run(fault=""):
         monkeypatch.setenv("FAKE_FAULT", fault)
         runs = tmp_path / f"runs-{fault}"
         runs.mkdir()
-        shutil.copy(tmp_path / "mlflow.db", runs)
+        shutil.copy(empty_store, runs)
         planned = [Planned(each, tuple(PROMPTS), "") for each in (cell, ngram_cell)]
         settings = make_settings(runs, InlineLauncher(num_gpus=1))
         run_sweep(planned, settings, time.perf_counter())

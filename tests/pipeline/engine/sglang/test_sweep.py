@@ -2,11 +2,9 @@
 
 import shutil
 import time
-import warnings
 from dataclasses import replace
 
 import pytest
-from mlflow import MlflowClient
 
 from drafters.ngram import Ngram
 from pipeline import lock
@@ -24,22 +22,13 @@ from verify.extend import Extend
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """An empty MLflow store: making one takes longer than a test."""
-    folder = tmp_path_factory.mktemp("store")
-    with warnings.catch_warnings(action="ignore"):  # see above
-        MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
-    return folder / "mlflow.db"
-
-
 @pytest.fixture
-def sweep(tmp_path, monkeypatch, store):
+def sweep(tmp_path, monkeypatch, empty_store):
     """Runs cells with workers in this process; returns the exit status and the records."""
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
     runs = tmp_path / "runs"
     runs.mkdir()
-    shutil.copy(store, runs)
+    shutil.copy(empty_store, runs)
 
     def run(*cells, fault: str = ""):
         monkeypatch.setenv("FAKE_FAULT", fault)
