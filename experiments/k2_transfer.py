@@ -2,9 +2,9 @@
 
 `python -m experiments.k2_transfer FOLDER` makes the data, trains the stand-in for the published
 head on stories alone, trains it further on the target's own answers with its map overwritten, kept
-and remapped, each at the learning rate of a new head and at a tenth of it, as a fine-tune usually
-has, and writes the table. Started again it goes on where it was. Further settings may
-follow: those of the data begin with `data:`, all others are of the trainings.
+and remapped (each as a new head is trained, at a tenth of the learning rate, as a fine-tune usually
+has, and on a tenth of the answers), and writes the table. Started again it goes on where it was.
+Further settings may follow: those of the data begin with `data:`, all others are of the trainings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from experiments.trainings import Overrides, data, head, heading, row, run
 
 CLASSES = ("chat", "code", "math", "copy")
 STORIES, ANSWERS, KEPT_BACK = 20_000, 37_000, 256
-GENTLE = 1e-4
+VARIANTS = {
+    "": [],
+    "gentle": ["course.learning_rate=1e-4"],
+    "few": [f"samples={ANSWERS // 10}"],
+}
 SHAPE = "new.draft_vocab_size=4096"
 
 
@@ -39,11 +43,12 @@ def main(folder: Path, overrides: Overrides) -> None:
         ),
         "from nothing": head(folder / "scratch", [*learn, *common]),
     }
-    start = [*learn, f"start={standin / 'head'}", *common]
-    for arm in ("overwrite", "keep", "remap"):
-        cards[f"fine-tuned, map={arm}"] = head(folder / arm, [*start, f"map={arm}"])
-        gentle = [*start, f"map={arm}", f"course.learning_rate={GENTLE}"]
-        cards[f"fine-tuned, map={arm}, rate {GENTLE}"] = head(folder / f"{arm}_gentle", gentle)
+    start = [*common, *learn, f"start={standin / 'head'}"]
+    for variant, settings in VARIANTS.items():
+        for arm in ("overwrite", "keep", "remap"):
+            name = "_".join(filter(None, [arm, variant]))
+            label = ", ".join([f"fine-tuned, map={arm}", *settings])
+            cards[label] = head(folder / name, [*start, f"map={arm}", *settings])
     maps = [str(standin / "head"), str(folder / "remap" / "head")]
     lines = [heading("head", CLASSES)]
     lines += [row(name, card, CLASSES) for name, card in cards.items()]
