@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.llama import Llama, LocalJoin
-from verify.base import Join, Proof, TargetModel, VerifyStep
+from verify.base import BuildsStep, Join, Proof, TargetModel, VerifyStep
 from verify.cuda_graph import CudaGraphStep
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
@@ -66,7 +66,7 @@ class Silent:
         return None
 
 
-CELLS = {
+CELLS: dict[str, BuildsStep] = {
     "extend, nccl": Extend(),
     "captured, nccl": GraphCaptured(),
     "captured, one-shot + norm": OneShot(),

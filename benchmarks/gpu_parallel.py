@@ -1,7 +1,8 @@
 """What a verify step costs on several GPUs, by who sums and how, and where its time goes.
 
-`python -m benchmarks.gpu_parallel OUT check`, then `... OUT times`: two processes, since torch's
-peer memory keeps the first group's store. Times need what `benchmarks.gpu_allreduce OUT` wrote.
+`python -m benchmarks.gpu_parallel OUT check`, `... OUT times`, `... OUT contexts`: a process each,
+since torch's peer memory keeps the first group's store. Times need what
+`benchmarks.gpu_allreduce OUT` wrote.
 """
 
 from __future__ import annotations
@@ -14,26 +15,25 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.gpu_breakdown import EAGER, broken_down
 from benchmarks.gpu_cells import CELLS, Silent
-from benchmarks.gpu_target import SHAPE_8B, chain_step, target
-from benchmarks.gpu_verify import relative_error, times
+from benchmarks.gpu_target import CONTEXT, CONTEXTS, SHAPE_8B, chain_step, target, times
+from benchmarks.gpu_verify import relative_error
 from pipeline.engine.torch.loader import DenseLoader
 from pipeline.engine.torch.parallel import ParallelLlama
+from pipeline.engine.torch.prefill import CHUNK
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
-from verify.base import VerifyStep
-from verify.breakdown import Breakdown, Floor, Kernel, by_ablation, by_trace, classes, plot, table
+from verify.base import BuildsStep, VerifyStep
+from verify.breakdown import Floor
 
-CONTEXT = 512
 WIDTHS = (1, 2, 4, 8, 16)
-TRACED_STEPS = 6
 
 
-def parallel(num_layers: int, world: int) -> ParallelLlama:
+def parallel(num_layers: int, world: int, capacity: int = 1024) -> ParallelLlama:
     """Return the 8B-shaped target over `world` GPUs."""
     shape = replace(SHAPE_8B, num_layers=num_layers)
-    loader = DenseLoader(RandomCheckpoint(shape, torch.bfloat16), 1024, torch.bfloat16)
+    loader = DenseLoader(RandomCheckpoint(shape, torch.bfloat16), capacity, torch.bfloat16)
     return ParallelLlama(loader, shape, world, "cuda")
 
 
@@ -79,21 +79,6 @@ def measured(model: ParallelLlama) -> list[dict[str, Any]]:
     return rows
 
 
-def traced(step: VerifyStep, width: int, chrome: Path) -> list[Kernel]:
-    """Return what ran on this rank's GPU during a few steps; keep the trace."""
-    inputs = chain_step(width, CONTEXT)
-    step(inputs)
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
-        for _ in range(TRACED_STEPS):
-            step(inputs)
-    found.export_chrome_trace(str(chrome))
-    return [
-        Kernel(event.name, event.time_range.start, event.time_range.end)
-        for event in found.events()
-        if str(event.device_type).endswith("CUDA")
-    ]
-
-
 def floors(out: Path, width: int) -> dict[str, Floor]:
     """Return every cell's floor from the table of all-reduces alone that was written before."""
     row = json.loads(Path(out, "allreduce.json").read_text())["rows"][str(width)]
@@ -107,50 +92,58 @@ def floors(out: Path, width: int) -> dict[str, Floor]:
     }
 
 
-def broken_down(model: ParallelLlama, out: Path, width: int) -> dict[str, Any]:
+def by_context(model: ParallelLlama) -> list[dict[str, Any]]:
+    """Return times of the backends by context, over tokens that were really read."""
+    for start in range(0, CONTEXTS[-1], CHUNK):
+        model.forward(chain_step(CHUNK, start))
+    rows = []
+    for name in ("extend, nccl", "captured, nccl", "captured, fused"):
+        repeats = 12 if name.startswith(EAGER) else 40
+        for width in (1, 4, 8):
+            step = model.build(CELLS[name], width, 1)
+            for context in CONTEXTS:
+                found = times(step, chain_step(width, context), repeats)
+                rows.append({"cell": name, "width": width, "context": context, **found})
+                print(rows[-1], flush=True)
+            step.close()
+    return rows
+
+
+def breakdown(model: ParallelLlama, out: Path, width: int) -> dict[str, Any]:
     """Return both breakdowns of every cell, and the kernels of each."""
-    silent = {}
-    for captured in (False, True):
-        step = model.build(Silent(captured), width, 1)
-        silent[captured] = times(step, chain_step(width, CONTEXT))["device_ms"]
-        step.close()
-    cells: dict[str, tuple[Breakdown, Breakdown | None]] = {}
-    kernels: dict[str, Any] = {}
-    for name, floor in floors(out, width).items():
-        step = model.build(CELLS[name], width, 1)
-        total = times(step, chain_step(width, CONTEXT))["device_ms"]
-        label = name.replace(", ", "_").replace(" + ", "_").replace("-", "_")
-        events = traced(step, width, out / "traces" / f"{label}_{width}.json")
-        step.close()
-        own = silent[not name.startswith("extend")]
-        cells[name] = (by_ablation(total, own, silent[True], floor), None)
-        kernels[name] = list(classes(events, TRACED_STEPS).items())[:12]
-        if len(events) % TRACED_STEPS == 0:
-            cells[name] = (cells[name][0], by_trace(events, TRACED_STEPS, floor))
-    print(table(cells), flush=True)
-    plot({name: cell[0] for name, cell in cells.items()}, out / f"breakdown_{width}.png")
-    return {
-        "silent_ms": {str(key): value for key, value in silent.items()},
-        "cells": {name: [repr(part) for part in cell] for name, cell in cells.items()},
-        "kernels": kernels,
-    }
+
+    def build(backend: BuildsStep) -> VerifyStep:
+        return model.build(backend, width, 1)
+
+    silent = {captured: Silent(captured) for captured in (False, True)}
+    return broken_down(build, CELLS, silent, floors(out, width), width, out)
 
 
 def main(out: str, action: str) -> None:
-    """Check, or measure; print and write JSON."""
+    """Check, or measure; print and write JSON after each part."""
     folder = Path(out)
-    (folder / "traces").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     world = min(8, torch.cuda.device_count())
-    found: dict[str, Any] = {}
     if action == "check":
-        found["check"] = check(world)
-        print("check", found["check"], flush=True)
+        found = check(world)
+        print("check", found, flush=True)
+        _write(folder, action, {"check": found})
+        return
+    capacity = CONTEXTS[-1] + 256 if action == "contexts" else 1024
+    model = parallel(SHAPE_8B.num_layers, world, capacity)
+    model.forward(chain_step(CONTEXT, 0))
+    if action == "contexts":
+        _write(folder, action, {"steps": by_context(model)})
     else:
-        model = parallel(SHAPE_8B.num_layers, world)
-        model.forward(chain_step(CONTEXT, 0))
-        found["steps"] = measured(model)
-        found["breakdown"] = {width: broken_down(model, folder, width) for width in (1, 4, 8)}
-        model.close()
+        times_found: dict[str, Any] = {"steps": measured(model)}
+        _write(folder, action, times_found)
+        times_found["breakdown"] = {width: breakdown(model, folder, width) for width in (1, 4, 8)}
+        _write(folder, action, times_found)
+    model.close()
+
+
+def _write(folder: Path, action: str, found: dict[str, Any]) -> None:
+    """Write what was found by an action."""
     (folder / f"gpu_parallel_{action}.json").write_text(json.dumps(found, indent=1))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
 from pipeline.engine.torch.weights import dense_weights
-from verify.base import StepInput, TargetShape
+from verify.base import StepInput, StepOutput, TargetShape
 
 SHAPE_8B = TargetShape(
     num_layers=32,
@@ -29,6 +30,8 @@ SHAPE_8B = TargetShape(
     tie_word_embeddings=False,
 )
 CUDA = torch.device("cuda")
+CONTEXT = 512  # unless said
+CONTEXTS = (256, 512, 2048, 8192, 32768)
 
 
 def target(
@@ -66,6 +69,27 @@ def copy_bandwidth() -> float:
     sink = torch.empty_like(source)
     ms = device_ms(lambda: sink.copy_(source), repeats=20)
     return 2 * source.numel() * source.element_size() / ms * 1e3
+
+
+def times(
+    run: Callable[[StepInput], StepOutput], inputs: StepInput, n: int = 40
+) -> dict[str, float]:
+    """Return the median device and wall time of a step, in ms, and the quartiles of the former."""
+    device, wall = [], []
+    for number in range(n + 5):
+        began = time.perf_counter()
+        out = run(inputs)
+        ended = time.perf_counter()
+        if number >= 5:
+            device.append(out.device_ms)
+            wall.append((ended - began) * 1e3)
+    low, _, high = statistics.quantiles(device, n=4)
+    return {
+        "device_ms": statistics.median(device),
+        "low": low,
+        "high": high,
+        "wall_ms": statistics.median(wall),
+    }
 
 
 def device_ms(run: Callable[[], object], repeats: int = 50, warm_ups: int = 5) -> float:

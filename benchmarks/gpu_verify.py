@@ -6,24 +6,33 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.gpu_target import CUDA, chain_step, copy_bandwidth, target, weight_bytes
+from benchmarks.gpu_breakdown import EAGER, broken_down
+from benchmarks.gpu_target import (
+    CONTEXT,
+    CONTEXTS,
+    CUDA,
+    chain_step,
+    copy_bandwidth,
+    target,
+    times,
+    weight_bytes,
+)
 from pipeline.engine.torch import ops
 from pipeline.engine.torch.llama import Llama
-from verify.base import StepInput, StepOutput
+from verify.base import BuildsStep, StepInput, VerifyStep
+from verify.breakdown import Floor
 from verify.cuda_graph import CudaGraphStep
+from verify.extend import Extend
+from verify.graph_captured import GraphCaptured
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-CONTEXTS = (256, 512, 2048, 8192, 32768)
-CONTEXT = 512
+CELLS: dict[str, BuildsStep] = {EAGER: Extend(), "captured": GraphCaptured()}
 
 
 def check(start: int = 300) -> dict[str, float]:
@@ -96,27 +105,6 @@ def relative_error(out: torch.Tensor, truth: torch.Tensor) -> float:
     return float((out.double() - truth.double()).norm() / truth.double().norm())
 
 
-def times(
-    run: Callable[[StepInput], StepOutput], inputs: StepInput, n: int = 40
-) -> dict[str, float]:
-    """Return the median device and wall time of a step, in ms, and the quartiles of the former."""
-    device, wall = [], []
-    for number in range(n + 5):
-        began = time.perf_counter()
-        out = run(inputs)
-        ended = time.perf_counter()
-        if number >= 5:
-            device.append(out.device_ms)
-            wall.append((ended - began) * 1e3)
-    low, _, high = statistics.quantiles(device, n=4)
-    return {
-        "device_ms": statistics.median(device),
-        "low": low,
-        "high": high,
-        "wall_ms": statistics.median(wall),
-    }
-
-
 def width_curve(model: Llama) -> list[dict[str, Any]]:
     """Return captured and eager times by width at one context."""
     rows = []
@@ -131,16 +119,28 @@ def width_curve(model: Llama) -> list[dict[str, Any]]:
 
 
 def context_curve(model: Llama) -> list[dict[str, Any]]:
-    """Return captured times by context at three widths."""
-    rows = []
+    """Return captured times by context at three widths, and eager ones at some."""
+    rows: list[dict[str, Any]] = []
     for width in (1, 4, 8):
         step = CudaGraphStep(model, width)
         for context in CONTEXTS:
-            rows.append(
-                {"width": width, "context": context, **times(step, chain_step(width, context))}
-            )
+            inputs = chain_step(width, context)
+            rows.append({"width": width, "context": context, **times(step, inputs)})
+            if context in (256, 2048, 32768):
+                rows[-1]["eager"] = times(model.forward, inputs, 20)
         step.close()
     return rows
+
+
+def breakdown(model: Llama, out: Path, width: int) -> dict[str, Any]:
+    """Return where the time of both cells goes; one GPU has nothing to sum or to wait for."""
+    silent = {False: CELLS[EAGER], True: CELLS["captured"]}
+    floors = {name: Floor(0, 0.0) for name in CELLS}
+
+    def build(backend: BuildsStep) -> VerifyStep:
+        return backend.build(model, width, 1)
+
+    return broken_down(build, CELLS, silent, floors, width, out / "one_gpu")
 
 
 def main(out: str, *flags: str) -> None:
@@ -165,6 +165,7 @@ def main(out: str, *flags: str) -> None:
         found["contexts"] = context_curve(model)
         for row in found["contexts"]:
             print(row)
+        found["breakdown"] = {width: breakdown(model, Path(out), width) for width in (1, 4, 8)}
     Path(out).mkdir(parents=True, exist_ok=True)
     Path(out, "gpu_verify.json").write_text(json.dumps(found, indent=1))
 

@@ -72,11 +72,16 @@ def latencies(
             "fused": lambda: peers.fused(message, residual, weight, _EPS),
         }
     with torch.inference_mode():
-        return {name: _latency(run, message) for name, run in ways.items()}
+        return {name: latency(run, message) for name, run in ways.items()}
 
 
-def _latency(run: Callable[[], object], message: Tensor) -> Latency:
-    """Time a chain of calls both ways; the message is made small again, or sums overflow."""
+def latency(run: Callable[[], object], message: Tensor) -> Latency:
+    """Time a chain of calls both ways; the message is made small again, or sums overflow.
+
+    Args:
+        run: One call, on this rank as on all others.
+        message: What it sums.
+    """
 
     def chain() -> None:
         for _ in range(_CALLS):
