@@ -1,4 +1,6 @@
-"""SGLang's general plugin: eager verify steps, the fused gate of SM120, and a clock for every step.
+"""SGLang's general plugin: eager verify steps, the fused gate of SM120, a clock for every step.
+
+With random weights it also makes experts spread as they do in text: see `ordinary_weights`.
 
 Loaded by SGLang itself in each of its processes (entry-point group `sglang.srt.plugins`) and inert
 unless the server was started by our engine, which sets the variables below. It stands alone in one
@@ -24,6 +26,7 @@ FOLDER = "SPECROI_SGLANG_FOLDER"  # where the records go; without it the plugin 
 DRAFTER = "SPECROI_SGLANG_DRAFTER"  # `ngram`, or `model` for one with weights; absent for none
 EAGER_VERIFY = "SPECROI_SGLANG_EAGER_VERIFY"
 SM120_FUSION = "SPECROI_SGLANG_SM120_FUSION"
+RANDOM_WEIGHTS = "SPECROI_SGLANG_RANDOM_WEIGHTS"
 VERSION = "SPECROI_SGLANG_VERSION"
 RECORDS = "steps.json"
 ANNOUNCEMENT = "specroi plugin active:"
@@ -33,6 +36,9 @@ _PROCESSOR = f"{_SRT}.managers.scheduler_components.batch_result_processor"
 _PROCESSOR += ".SchedulerBatchResultProcessor"
 _EAGLE = f"{_SRT}.speculative.eagle_worker_v2.EagleDraftWorker"
 _CORPUS = f"{_SRT}.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
+_DUMMY = f"{_SRT}.model_loader.loader.initialize_dummy_weights"
+_DUMMY_BOUND = 1e-3  # SGLang draws random weights between minus and plus this
+_TOKENS = (3, 1000)  # any vocabulary has these
 _RESOLVE = f"{_SRT}.layers.flashinfer_comm_fusion._resolve_backend"
 # The function that decides call by call whether the fused kernel runs.
 FUSION_GATE = {
@@ -208,6 +214,10 @@ def activate() -> None:
     if os.environ.get(SM120_FUSION) == "1":
         hooks[_RESOLVE] = resolve_on_sm120
         hooks[FUSION_GATE[os.environ[VERSION]]] = applies_on_sm120
+    if os.environ.get(RANDOM_WEIGHTS) == "1":
+        hooks[_DUMMY] = ordinary_weights
+        if lookup := hooks.get(f"{_CORPUS}.batch_get"):
+            hooks[f"{_CORPUS}.batch_get"] = random_drafts(lookup)
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for target, hook in hooks.items():
@@ -254,6 +264,43 @@ def applies_on_sm120(original: Hook, *args: Any, **kwargs: Any) -> Any:
     if _is_sm120():
         sys.modules[original.__module__]._is_sm90_supported = True  # type: ignore[attr-defined]
     return original(*args, **kwargs)
+
+
+def ordinary_weights(original: Hook, model: Any, *args: Any, **kwargs: Any) -> Any:
+    """Give random weights the size of trained ones.
+
+    SGLang's own are so small that a router's bias outweighs its input: every token visits the same
+    experts, and a wide step looks as cheap as a narrow one.
+    """
+    out = original(model, *args, **kwargs)
+    for name, weight in model.state_dict().items():
+        if not weight.is_floating_point() or weight.element_size() < 2:
+            continue
+        if weight.dim() < 2:
+            weight.fill_(float(name.endswith("weight")))  # norms; the rest are biases
+        else:
+            columns = 1 if "embed" in name else weight.shape[-1]
+            weight.mul_((3 / columns) ** 0.5 / _DUMMY_BOUND)
+    return out
+
+
+def random_drafts(lookup: Hook) -> Hook:
+    """Return a look-up whose drafts are random tokens, the same on all ranks.
+
+    A target with random weights repeats itself, and so do drafts that copy it: one token many
+    times, which visits one token's experts.
+    """
+    import numpy
+
+    draw = numpy.random.default_rng(0)
+
+    def drafts(original: Hook, corpus: Any, *args: Any, **kwargs: Any) -> Any:
+        tokens, mask = lookup(original, corpus, *args, **kwargs)
+        rows = tokens.reshape(-1, corpus.draft_token_num)  # each begins with its root
+        rows[:, 1:] = draw.integers(*_TOKENS, size=rows[:, 1:].shape)
+        return tokens, mask
+
+    return drafts
 
 
 def _is_sm120() -> bool:

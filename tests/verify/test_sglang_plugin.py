@@ -6,7 +6,9 @@ import types
 from itertools import count
 from types import SimpleNamespace
 
+import numpy
 import pytest
+import torch
 
 from verify import sglang_plugin as plugin
 
@@ -178,6 +180,51 @@ def test_the_gate_of_every_call_counts_sm120_as_sm90(monkeypatch):
     assert plugin.applies_on_sm120(module.applies, 4) is True
 
 
+class Routed(torch.nn.Module):
+    """An embedding, a norm, a router with a bias, and two experts; drawn as SGLang draws them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(0)
+        sizes = {"embed": (500, 64), "router": (32, 64), "experts": (2, 48, 64), "bias": (32,)}
+        for name, size in sizes.items():
+            drawn = torch.empty(size).uniform_(-1e-3, 1e-3, generator=draw)
+            self.register_parameter(f"{name}_tokens", torch.nn.Parameter(drawn))
+        self.norm = torch.nn.RMSNorm(64)
+
+    def visited(self, token: int) -> set[int]:
+        inputs = self.norm(self.embed_tokens[token])
+        scores = (self.router_tokens @ inputs).sigmoid() + self.bias_tokens
+        return set(scores.topk(4).indices.tolist())
+
+
+def test_random_weights_of_ordinary_size_send_tokens_to_experts_of_their_own():
+    model = Routed()
+    with torch.no_grad():
+        model.norm.weight.fill_(1e-3)
+        assert len(set.union(*map(model.visited, range(8)))) == 4
+        plugin.ordinary_weights(lambda _: None, model)
+        assert len(set.union(*map(model.visited, range(8)))) > 16
+    assert model.experts_tokens.std().item() == pytest.approx(64**-0.5, rel=0.05)
+    assert model.embed_tokens.std().item() == pytest.approx(1, rel=0.05)
+
+
+def test_random_drafts_keep_the_root_and_are_the_same_on_every_rank():
+    corpus = SimpleNamespace(draft_token_num=4)
+
+    def found():
+        return numpy.full(8, 100), "mask"
+
+    ranks = [plugin.random_drafts(lambda original, _: original()) for _ in range(2)]
+    steps = [[rank(found, corpus) for rank in ranks] for _ in range(3)]
+    for (tokens, mask), (others, _) in steps:
+        assert mask == "mask"
+        assert (tokens == others).all()
+        assert (tokens[::4] == 100).all()
+        assert len(set(tokens.tolist())) > 4
+    assert (steps[0][0][0] != steps[1][0][0]).any()
+
+
 @pytest.fixture
 def registered(monkeypatch) -> dict:
     """What the plugin hands to SGLang's registry of hooks."""
@@ -209,12 +256,13 @@ def test_it_registers_what_the_cell_needs_and_says_so(
         (plugin.DRAFTER, "ngram"),
         (plugin.EAGER_VERIFY, "1"),
         (plugin.SM120_FUSION, "1"),
+        (plugin.RANDOM_WEIGHTS, "1"),
     ):
         monkeypatch.setenv(name, value)
     plugin.activate()
     known = {f"{m}.{c}.{f}" for m, classes in MODULES.items() for c in classes for f in classes[c]}
     eagle = {target for target in known if "eagle" in target}
-    gates = {plugin._RESOLVE, plugin.FUSION_GATE[version]}
-    assert set(registered) == known - eagle | gates
+    more = {plugin._RESOLVE, plugin.FUSION_GATE[version], plugin._DUMMY}
+    assert set(registered) == known - eagle | more
     assert {kind for _, kind in registered.values()} == {"around"}
     assert plugin.ANNOUNCEMENT in caplog.text

@@ -43,6 +43,8 @@ def server_environment(cell: Cell, mode: ServerMode, version: str, folder: Path)
         out[plugin.EAGER_VERIFY] = "1"
     if mode.allreduce == "fused":
         out[plugin.SM120_FUSION] = "1"
+    if getattr(cell.engine, "load_format", "") == "dummy":
+        out[plugin.RANDOM_WEIGHTS] = "1"
     return out | _held(cell)
 
 

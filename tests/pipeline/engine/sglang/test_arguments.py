@@ -84,6 +84,15 @@ def test_a_held_accept_length_reaches_the_server_of_speculative_cells_alone(ngra
     assert "SGLANG_SIMULATE_ACC_LEN" not in variables(cell)
 
 
+def test_a_server_with_random_weights_is_told_so(cell):
+    def told(each):
+        environment = server_environment(each, each.verify.server_mode(), "0.5.17", "x")
+        return "SPECROI_SGLANG_RANDOM_WEIGHTS" in environment
+
+    assert not told(cell)
+    assert told(replace(cell, engine=replace(cell.engine, load_format="dummy")))
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
