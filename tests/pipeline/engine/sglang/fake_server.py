@@ -98,7 +98,7 @@ class State:
             }
         if body.get("return_logprob"):
             meta["output_top_logprobs"] = [[[-0.1, t, None], [-1.6, t + 1, None]] for t in tokens]
-        return {"output_ids": tokens, "meta_info": meta}
+        return {"output_ids": tokens if FAULT != "completes_nothing" else [], "meta_info": meta}
 
     def step(self, rid: str, committed: int) -> None:
         """Note a step as our plugin would."""
@@ -207,16 +207,11 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or "{}")
         if self.path == "/generate":
-            measured = body.get("rid") is not None
-            speculates = FAULT == "speculation_crashes" and self.state.width > 1
-            if (FAULT == "crashes_in_a_request" or speculates) and measured:
-                say("torch.OutOfMemoryError: CUDA out of memory.")
-                os._exit(3)
-            if FAULT == "hangs" and measured:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            if FAULT == "never_answers" and measured:
-                time.sleep(600)
-            self.reply(json.dumps(self.state.generate(body)))
+            self.probed() if body.get("rid") is None else self.measured()
+            if FAULT == "refuses_to_complete":
+                self.reply("no model is loaded yet", 503)
+            else:
+                self.reply(json.dumps(self.state.generate(body)))
         elif self.path == "/flush_cache":
             self.state.flush()
             self.reply("Cache flushed.\n")
@@ -225,6 +220,22 @@ class Handler(BaseHTTPRequestHandler):
             self.reply("Start profiling.\n")
         else:
             self.reply("not found", 404)
+
+    def probed(self) -> None:
+        """Break the request that shows the server ready."""
+        if FAULT == "completes_late":
+            time.sleep(1)
+
+    def measured(self) -> None:
+        """Break a request that counts."""
+        speculates = FAULT == "speculation_crashes" and self.state.width > 1
+        if FAULT == "crashes_in_a_request" or speculates:
+            say("torch.OutOfMemoryError: CUDA out of memory.")
+            os._exit(3)
+        if FAULT == "hangs":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if FAULT == "never_answers":
+            time.sleep(600)
 
     def reply(self, text: str, status: int = 200) -> None:
         self.send_response(status)

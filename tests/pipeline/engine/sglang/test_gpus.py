@@ -79,6 +79,21 @@ def test_only_visible_gpus_count(driver, monkeypatch, visible, found):
     assert [gpu.index for gpu in gpus()] == found
 
 
+def test_a_servers_end_waits_for_its_memory_and_names_who_keeps_it(driver, cell, started):
+    driver(5, 5)
+    session = started(cell)
+    driver(5, 70005)
+    with pytest.raises(
+        MemoryNotBack, match=r"GPU 1 still holds 70000 MiB .* held by pid 4242 sglang::scheduler"
+    ):
+        session.close()
+    assert not any(process.is_running() for process in session.server.family.members)
+    timer = threading.Timer(0.3, driver, [5, 6])
+    timer.start()
+    session.close()
+    timer.join()
+
+
 def test_without_a_driver_there_is_no_gpu_and_no_fence(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus() == []
