@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.groups import Groups
 from pipeline.lane import Lane, Worker
 from pipeline.plan import Planned
 from pipeline.progress import Progress
@@ -52,8 +53,9 @@ class Sweep:
             save_record(lane.record, lane.folder)
         self.sender.begin()
         turns = self._turns()
+        groups = Groups(self.planned, self.folder, self.settings.launcher, self.num_gpus)
         try:
-            for group in self._groups(lanes):
+            for group in groups.cut(lanes):
                 turns.run(group)
         except KeyboardInterrupt:
             self.folder.note(ended="KILLED")
@@ -98,19 +100,6 @@ class Sweep:
             on_end=lambda lane: self.sender.cell(lane.record),
             seed=self.settings.seed,
         )
-
-    def _groups(self, lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
-        """Cut into groups that are loaded together: as many as may be, and as the GPUs hold."""
-        launcher, group = self.settings.launcher, list[Lane]()
-        for lane in lanes:
-            gpus = sum(launcher.gpus_per_cell or each.plan.gpus for each in [*group, lane])
-            full = len(group) == launcher.resident or gpus > self.num_gpus
-            if group and (full or not all(each.plan.resident for each in [*group, lane])):
-                yield group
-                group = []
-            group = [*group, lane]
-        if group:
-            yield group
 
     def _finish(self) -> int:
         """Write the report, complete MLflow, and say what there is to see and what failed."""

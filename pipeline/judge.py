@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pipeline.beside import apart, beside
 from pipeline.degenerate import looping_prompts
 from pipeline.identities import MOST_LOOPING, own_fault, speed_fault
 from pipeline.lossless import Losslessness, compare_outputs
@@ -23,6 +24,7 @@ class Comparison:
         exclude: Prompts that loop in any arm that counts; left out of every arm alike.
         measurements: By cell id, of every cell that counts.
         lossless: By cell id, of every greedy cell that was compared.
+        apart: Ids of cells that count and are known not to have taken turns with the best baseline.
     """
 
     records: tuple[CellRecord, ...]
@@ -30,6 +32,7 @@ class Comparison:
     exclude: frozenset[str]
     measurements: dict[str, Measurement]
     lossless: dict[str, Losslessness]
+    apart: frozenset[str] = frozenset()
 
 
 def judge(records: Sequence[CellRecord]) -> list[CellRecord]:
@@ -43,7 +46,8 @@ def compare(records: Sequence[CellRecord]) -> list[Comparison]:
 
     A cell is void if its counts or times contradict each other, if its greedy output differs from
     plain decode's without a near tie, or if more than half of its prompts loop. A void cell is no
-    baseline, and its loops exclude no other cell's prompts.
+    baseline, and its loops exclude no other cell's prompts. A speed-up is against the best baseline
+    as it was measured in the cell's own turns, where it was (`pipeline.beside`).
     """
     groups: dict[str, list[CellRecord]] = {}
     for record in records:
@@ -65,11 +69,12 @@ def _compare(group: Sequence[CellRecord]) -> Comparison:
     best = _best_baseline(_ok(cells), exclude)
     measurements = {}
     for record in _ok(cells):
-        measurement = measure(record, best, exclude)
+        measurement = measure(record, best and beside(record, best), exclude)
         cells[record.cell_id] = _void(record, speed_fault(measurement))
         if cells[record.cell_id].status is Status.OK:
             measurements[record.cell_id] = measurement
-    return Comparison(tuple(cells.values()), best, exclude, measurements, lossless)
+    away = frozenset(r.cell_id for r in _ok(cells) if best is not None and apart(r, best))
+    return Comparison(tuple(cells.values()), best, exclude, measurements, lossless, away)
 
 
 def _void(record: CellRecord, reason: str) -> CellRecord:

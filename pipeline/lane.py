@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.engine.base import Response
+from pipeline.measuring import Measuring
 from pipeline.plan import Planned
-from pipeline.record import CellRecord, save_record, save_repetition
+from pipeline.record import CellRecord, Status, save_record, save_repetition
 from pipeline.run import Repetition
 from verify.base import Proof
 
@@ -61,6 +63,20 @@ class Lane:
         """File with all that the cell's processes print."""
         return self.folder / "worker.log"
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has to be measured on."""
+        return self.record.status is Status.UNFINISHED
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is only measured for the cells beside it (`pipeline.control`)."""
+        return False
+
+    def enough(self, measuring: Measuring) -> str:
+        """Say why it needs no more repetitions, or ""."""
+        return measuring.stop(self.record)
+
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time that a phase took."""
         spent = self.record.seconds
@@ -83,6 +99,16 @@ class Lane:
         save_repetition(repetition.responses, number, self.folder)
         kept = (*self.record.repetitions, repetition.responses)
         self.record = replace(self.record, repetitions=kept)
+
+    def keep_control(self, control_id: str, responses: tuple[Response, ...]) -> None:
+        """Store a repetition of the plain cell that took turns with this one."""
+        if control_id != self.record.control_id:  # another plain cell's are no use any more
+            for path in self.folder.glob("control_*.jsonl"):
+                path.unlink()
+            self.record = replace(self.record, control_id=control_id, control=())
+            save_record(self.record, self.folder)
+        save_repetition(responses, len(self.record.control), self.folder, "control")
+        self.record = replace(self.record, control=(*self.record.control, responses))
 
 
 def merge(earlier: Proof | None, now: Proof) -> Proof:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.judge import Comparison
-from pipeline.measure import measure, metrics
+from pipeline.measure import Measurement, measure, metrics
 from pipeline.record import CellRecord
 from pipeline.report.verdict import verdict
 from pipeline.wording import cell_names
@@ -50,13 +50,16 @@ def sweep_summary(comparisons: Sequence[Comparison]) -> tuple[dict[str, str], di
             tags[f"best_baseline{end}"] = comparison.best.label
         if not comparison.measurements:
             continue
-        best = max(
-            comparison.measurements,
-            key=lambda cell_id: comparison.measurements[cell_id].overall.tok_s.value,
-        )
+        best = max(comparison.measurements, key=lambda key: _speed(comparison.measurements[key]))
         tags[f"best_cell{end}"] = next(r.label for r in comparison.records if r.cell_id == best)
         found = metrics(comparison.measurements[best])
         for name in ("tok_s", "accept_length", "speed_up", "break_even", "baseline_tok_s"):
             if name in found:
                 values[f"best_{name}{end}"] = found[name]
     return tags | {"mlflow.note.content": "\n\n".join(notes)}, values
+
+
+def _speed(measurement: Measurement) -> tuple[float, float]:
+    """What the best cell is chosen by: its speed-up, and tok/s where none of them has one."""
+    figures = measurement.overall
+    return figures.speed_up if figures.versus else 0.0, figures.tok_s.value

@@ -61,6 +61,10 @@ class Progress:
         self._repetition_s[record.cell_id].append(seconds)
         self._last = f"{record.label}: {numbers(record)}"
 
+    def left(self, record: CellRecord) -> None:
+        """Forget a cell's times: it is not measured on, ended or not."""
+        self._repetition_s.pop(record.cell_id, None)
+
     def ended(self, record: CellRecord) -> None:
         """Print how a cell ended."""
         self._done += 1

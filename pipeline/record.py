@@ -43,6 +43,10 @@ class CellRecord:
         seconds: Wall time by phase: `start`, `warm_up`, `measure`, `orchestrate`.
         command: The command that reproduces the cell.
         log_tail: The worker's or server's last lines, for a failed cell.
+        turns: When the groups began that it took turns in (UTC); cells share the beginning if they
+            were measured side by side. Empty where it was not noted.
+        control_id: The plain cell that was measured again beside this one, or "".
+        control: Its responses, by repetition.
     """
 
     cell_id: str
@@ -61,6 +65,9 @@ class CellRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     command: str = ""
     log_tail: str = ""
+    turns: tuple[str, ...] = ()
+    control_id: str = ""
+    control: tuple[tuple[Response, ...], ...] = ()
 
     def ended(self, status: Status, reason: str = "") -> CellRecord:
         """Return this record with its end."""
@@ -69,15 +76,20 @@ class CellRecord:
 
 def save_record(record: CellRecord, folder: Path) -> None:
     """Write all but the responses to `folder/record.json`, atomically."""
-    plain = asdict(replace(record, repetitions=()))
-    del plain["repetitions"]
+    plain = asdict(replace(record, repetitions=(), control=()))
+    del plain["repetitions"], plain["control"]
     write_atomically(folder / "record.json", json.dumps(plain, indent=1, ensure_ascii=False))
 
 
-def save_repetition(responses: tuple[Response, ...], number: int, folder: Path) -> None:
-    """Write one repetition to `folder/repetition_NNN.jsonl`, atomically, one response a line."""
+def save_repetition(
+    responses: tuple[Response, ...], number: int, folder: Path, kind: str = "repetition"
+) -> None:
+    """Write one repetition to `folder/<kind>_NNN.jsonl`, atomically, one response a line.
+
+    `kind` is `repetition` for the cell's own, `control` for those of the plain cell beside it.
+    """
     lines = [json.dumps(asdict(r), ensure_ascii=False) for r in responses]
-    write_atomically(folder / f"repetition_{number:03d}.jsonl", "\n".join(lines) + "\n")
+    write_atomically(folder / f"{kind}_{number:03d}.jsonl", "\n".join(lines) + "\n")
 
 
 def load_record(folder: Path) -> CellRecord:
@@ -85,9 +97,10 @@ def load_record(folder: Path) -> CellRecord:
     plain = json.loads((folder / "record.json").read_text())
     proof = plain.pop("proof")
     return CellRecord(
-        **plain | {"status": Status(plain["status"])},
+        **plain | {"status": Status(plain["status"]), "turns": tuple(plain.get("turns", ()))},
         proof=Proof(**proof) if proof else None,
         repetitions=tuple(load_repetition(p) for p in sorted(folder.glob("repetition_*.jsonl"))),
+        control=tuple(load_repetition(p) for p in sorted(folder.glob("control_*.jsonl"))),
     )
 
 

@@ -38,6 +38,11 @@ class SweepFolder:
         """Return the folder of a cell."""
         return self.path / "cells" / cell_id
 
+    def control(self, cell_id: str) -> Path:
+        """Return the folder for the next time that a plain cell is measured again."""
+        number = len(list((self.path / "controls").glob("*")))
+        return self.path / "controls" / f"{number:02d}-{cell_id}"
+
     def record(self, cell_id: str) -> CellRecord | None:
         """Read a cell's record and repetitions; None if it has none yet."""
         folder = self.cell(cell_id)

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pipeline.lane import Lane, Worker, WorkerFailed, tail
 from pipeline.measuring import Measuring
@@ -45,7 +46,14 @@ class Turns:
     seed: int
 
     def run(self, lanes: Sequence[Lane]) -> None:
-        """Start, warm up and repeat until every cell has ended; workers never outlive this."""
+        """Start, warm up and repeat until every cell has ended; workers never outlive this.
+
+        A control goes before the cells that it stands beside: it then keeps a repetition before the
+        cells' last one ends them.
+        """
+        began = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for lane in lanes:
+            lane.record = replace(lane.record, turns=(*lane.record.turns, began))
         try:
             self._start(lanes)
             for lane in _unended(lanes):
@@ -53,6 +61,7 @@ class Turns:
             self._repeat(lanes)
         finally:
             for lane in lanes:
+                self.progress.left(lane.record)
                 if lane.worker is not None:
                     lane.worker.kill()
 
@@ -97,16 +106,16 @@ class Turns:
         """Go round until no cell is left; each round in an order of its own."""
         number = 0
         while active := _unended(lanes):
-            random.Random(f"{self.seed}:{number}").shuffle(active)
-            self._round(active)
+            self._round(active, random.Random(f"{self.seed}:{number}"))
             number += 1
 
-    def _round(self, lanes: Sequence[Lane]) -> None:
+    def _round(self, lanes: Sequence[Lane], chance: random.Random) -> None:
         """Measure one repetition of every cell, turn by turn."""
+        order = chance.sample(lanes, len(lanes))
         turns: dict[str, list[Repetition]] = {lane.record.cell_id: [] for lane in lanes}
         most = max(lane.plan.num_turns for lane in lanes)
         for turn in range(most):
-            for lane in _unended(lanes):
+            for lane in _unended(order):
                 if turn < lane.plan.num_turns:
                     with self._failing(lane):
                         turns[lane.record.cell_id].append(self._take_turn(lane, turn))
@@ -130,7 +139,7 @@ class Turns:
         seconds = sum(turn.seconds for turn in turns)
         lane.keep(Repetition(responses, seconds, turns[-1].proof))
         self.progress.repeated(lane.record, seconds)
-        if rule := self.measuring.stop(lane.record):
+        if rule := lane.enough(self.measuring):
             lane.record = replace(lane.record, stop_rule=rule)
             self._finish(lane)
 
@@ -167,10 +176,13 @@ class Turns:
         """Record the end, on disk first, then for everyone else."""
         lane.record = lane.record.ended(status, reason)
         save_record(lane.record, lane.folder)
+        if lane.is_control:
+            self.progress.say(f"{lane.record.label}: {status}: {reason}")
+            return
         self.progress.ended(lane.record)
         self.on_end(lane)
 
 
 def _unended(lanes: Sequence[Lane]) -> list[Lane]:
     """Return the cells that still run."""
-    return [lane for lane in lanes if lane.record.status is Status.UNFINISHED]
+    return [lane for lane in lanes if lane.runs]

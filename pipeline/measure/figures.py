@@ -64,6 +64,11 @@ class Figures:
         """The rest of a step: `step_ms - verify_ms - draft_ms`."""
         return self.step_ms - self.verify_ms - self.draft_ms
 
+    @property
+    def speed_up(self) -> float:
+        """What cells are compared by: tok/s may be of other hours. NaN without a baseline."""
+        return self.versus.speed_up.value if self.versus else math.nan
+
 
 def figures(prompts: Sequence[PromptResponses], width: int, against: Versus | None) -> Figures:
     """Compute the figures of at least one prompt that took a verify step."""

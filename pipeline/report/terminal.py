@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.judge import Comparison, compare
 from pipeline.record import CellRecord
+from pipeline.report.notes import not_in_turns
 from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
 from pipeline.report.verdict import verdict
@@ -20,7 +21,7 @@ def terminal_table(records: Sequence[CellRecord]) -> str:
     comparisons = compare(records)
     titles = comparison_names([c.records for c in comparisons])
     blocks = [
-        "\n".join([title, *_table(c), "", *(line.replace("**", "") for line in _verdict(c))])
+        "\n".join([title, *_table(c), *_turns(c), "", *_verdict(c)])
         for title, c in zip(titles, comparisons, strict=True)
     ]
     if said := drafter_notes(records):
@@ -28,8 +29,16 @@ def terminal_table(records: Sequence[CellRecord]) -> str:
     return "\n\n".join(blocks)
 
 
-def _verdict(comparison: Comparison) -> list[str]:
-    return verdict(comparison, cell_names(comparison.records))
+def _verdict(comparison: Comparison) -> Iterator[str]:
+    """Yield the verdict's lines as plain text."""
+    for line in verdict(comparison, cell_names(comparison.records)):
+        yield line.replace("**", "")
+
+
+def _turns(comparison: Comparison) -> Iterator[str]:
+    """Yield which cells were measured at another time than the baseline, if any."""
+    if said := not_in_turns(comparison, cell_names(comparison.records)):
+        yield said
 
 
 def _table(comparison: Comparison) -> Iterator[str]:

@@ -46,7 +46,7 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
     records = {r.cell_id: r for r in comparison.records}
     fastest: dict[str, tuple[str, Figures]] = {}
     for cell_id, category, figures in drafted(comparison):
-        if category not in fastest or figures.tok_s.value > fastest[category][1].tok_s.value:
+        if category not in fastest or figures.speed_up > fastest[category][1].speed_up:
             fastest[category] = (cell_id, figures)
     found = []
     for category, (cell_id, figures) in fastest.items():
@@ -105,12 +105,12 @@ def _cells(
         if cell_id == record.cell_id or of_class != category:
             continue
         same = others[cell_id].params["drafter"] == record.params["drafter"]
-        ratio = figures.tok_s.value / own.tok_s.value
+        ratio = figures.speed_up / own.speed_up
         what = "verify backend" if same else "drafter"
         yield Gain(
             f"{names[cell_id]} instead",
             Side.STEP if same else Side.BOTH,
-            f"another {what}: {number(own.tok_s.value)} → {number(figures.tok_s.value)} tok/s",
+            f"another {what}: {number(own.tok_s.value)} → {number(ratio * own.tok_s.value)} tok/s",
             known(ratio, Basis.MEASURED, f"cell {cell_id}"),
             "nothing: it was measured",
         )

@@ -56,7 +56,7 @@ def anatomy(
     ]
     if not cells or comparison.best is None:
         return None
-    best, _ = max(cells, key=lambda cell: cell[1].overall.tok_s.value)
+    best, _ = max(cells, key=lambda cell: cell[1].overall.speed_up)
     chain = _chain(cells, best)
     record, measurement = chain[0]
     plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
