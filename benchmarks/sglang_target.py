@@ -18,6 +18,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -55,21 +56,31 @@ CONFIG = {
 
 def main(folder: Path) -> None:
     """Write `folder/target`, `folder/head`, and the yamls that name them in `folder/conf`."""
+    write_tokenizer(folder / "target")
+    write_config(folder / "target", CONFIG)
+    save_head(random_head(), folder / "head")
+    write_yamls(folder)
+    print(f"--config-dir {folder / 'conf'} target=qwen3_moe drafter=scratch_here,published_here")
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Write a checkpoint's configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Copy the embedded target's tokenizer."""
     from hydra import compose, initialize_config_module
     from hydra.utils import instantiate
 
     from pipeline.cache import cache_root
 
-    target = folder / "target"
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
     with initialize_config_module("conf", version_base=None):
         embedded = instantiate(compose("config").target).folder(cache_root())
     for path in embedded.glob("*token*"):
-        shutil.copy(path, target)
-    save_head(random_head(), folder / "head")
-    write_yamls(folder)
-    print(f"--config-dir {folder / 'conf'} target=qwen3_moe drafter=scratch_here,published_here")
+        shutil.copy(path, folder)
 
 
 def write_yamls(folder: Path) -> None:
