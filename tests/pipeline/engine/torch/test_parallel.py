@@ -121,12 +121,9 @@ def test_what_a_tree_keeps_is_kept_on_every_rank(alone, together):
 
 START = """
 import sys, torch
-from pipeline.cache import cache_root
 from pipeline.engine.torch.parallel import ParallelLlama
 from pipeline.engine.torch.loader import DenseLoader, PackedLoader
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
-from pipeline.target import Target
-from tests.pipeline.conftest import EMBEDDED
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
@@ -135,7 +132,11 @@ if __name__ == "__main__":
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     shape = TargetShape(2, 512, 1024, 4, 2, 64, 64, 1e4, 1e-5, 64, False)
     loader = DenseLoader(RandomCheckpoint(shape), 32, dtype)
-    if (device, arm) == ("cpu", "fused"):
+    if (device, arm) == ("cpu", "fused"):  # a GPU box may lack what these need
+        from pipeline.cache import cache_root
+        from pipeline.target import Target
+        from tests.pipeline.conftest import EMBEDDED
+
         checkpoint = Target("smollm2_135m", EMBEDDED).checkpoint(cache_root())
         shape, loader = checkpoint.shape(), PackedLoader(checkpoint, 32, 1, 1, cache_root())
     model = ParallelLlama(loader, shape, 2, device)
@@ -158,7 +159,7 @@ class Pair:
             [sys.executable, script, *arm],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path.cwd()), *sys.path))},
         )
         self.follower = int(self.leader.stdout.readline().split()[1])
         time.sleep(0.2)  # into the steps
