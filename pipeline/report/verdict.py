@@ -113,7 +113,7 @@ def _gap(contender: Contender) -> str:
     levers = contender.versus.levers
     above = surplus(levers)
     short = f"{-above:.2f} short" if above < 0 else f"{above:.2f} above"
-    undecided = " (undecided)" if contender.undecided else ""
+    undecided = ", undecided" if contender.undecided else ""
     return (
         f"On {contender.category} the best, {contender.name}, is"
         f" {times(contender.versus.speed_up)}{undecided}: accept length"

@@ -50,7 +50,8 @@ def _investments(verdicts: list[ClassVerdict]) -> Iterator[str]:
         if found.verdict.clashes:
             yield "\n".join(f"- **Does not fit:** {c}." for c in found.verdict.clashes)
         yield lever_table(found.verdict, linked=True)
-        yield what_next(found.verdict)
+        if said := what_next(found.verdict):
+            yield said
 
 
 def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pipeline.roi.ranges import Basis
 from pipeline.roi.settings import Numbers
 from pipeline.roi.situation import Situation, close
 from pipeline.roi.step_levers import step_levers
-from pipeline.wording import number, sentence, table
+from pipeline.wording import number, sentence, surplus, table
 
 OVERLAP = (
     "Levers on the step overlap: their gains do not add up. What makes launches or all-reduces"
@@ -94,7 +94,7 @@ def headline(verdict: Verdict, decided: bool = True) -> list[str]:
         if at.verify_ms == at.verify_ms
         else ""
     )
-    distance = at.accept_length - at.levers.break_even
+    distance = surplus(at.levers)
     second = (
         f"**Break-even accept length is {at.levers.break_even:.2f}**{bound}; it is"
         f" {at.accept_length:.2f}, {abs(distance):.2f} {'above' if distance >= 0 else 'short'}."

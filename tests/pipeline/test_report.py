@@ -56,7 +56,7 @@ def test_the_first_three_lines_say_where_it_pays_where_not_and_what_next(tmp_pat
         " (none × graph_captured, 84.7 tok/s).**"
     )
     assert gains.endswith("On code it is 1.14x (1.01–1.30).")
-    assert "On math the best, ngram × graph_captured, is 1.05x (1.00–1.11) (undecided)" in gaps
+    assert "On math the best, ngram × graph_captured, is 1.05x (1.00–1.11), undecided:" in gaps
     assert after.endswith("More prompts would decide on math.")
     assert re.search(
         r"On chat the best, ngram × graph_captured, is 0\.95x \(0\.91–1\.00\): accept length 1\.35"

@@ -36,8 +36,8 @@ def host_bound(seen: Seen) -> str:
             return (
                 f"eager verify is {number(1 / ratio)} times the captured one"
                 f" ({number(seen.measurement.overall.verify_ms)} against"
-                f" {number(measurement.overall.verify_ms)} ms): most of it is launches; compare"
-                f" drafters on {record.label} only"
+                f" {number(measurement.overall.verify_ms)} ms): most of it is calls and launches;"
+                f" compare drafters on {record.label} only"
             )
     return ""
 

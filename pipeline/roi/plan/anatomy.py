@@ -83,10 +83,10 @@ def anatomy(
 def _chain(
     cells: list[tuple[CellRecord, Measurement]], best: CellRecord
 ) -> list[tuple[CellRecord, Measurement]]:
-    """Return the best drafter's cells from the dearest verify to the cheapest."""
+    """Return the best drafter's cells from the dearest step to the cheapest."""
     same = [
         (r, m)
         for r, m in cells
         if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
     ]
-    return sorted(same, key=lambda cell: -cell[1].overall.verify_ms)
+    return sorted(same, key=lambda cell: -cell[1].overall.step_ms)

@@ -8,14 +8,16 @@ from itertools import pairwise
 
 from pipeline.measure import Measurement
 from pipeline.record import CellRecord
+from pipeline.wording import number
 from verify.breakdown import Breakdown
 
 BOUND, INSIDE = "bound", "breakdown of the step"
 LEAST = 0.01  # share of the step below which a part is noise, not a plan
+MENTIONED = 0.1  # share of a part from which on it is said where else it lies
 # What goes when the verify backend is exchanged for the next one.
 GOES = {
-    ("extend", "graph_captured"): "launches and gaps of an eager forward",
-    ("extend", "fused_allreduce"): "launches, gaps and unfused all-reduces",
+    ("extend", "graph_captured"): "calls, launches and gaps of an eager forward",
+    ("extend", "fused_allreduce"): "calls, launches, gaps and unfused all-reduces",
     ("graph_captured", "fused_allreduce"): "all-reduces with their residual add and norm apart",
 }
 
@@ -57,13 +59,20 @@ def exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
             if cheap.proof and cheap.proof.capture == "native_plan":
                 proof = "the report's all-reduces a step are fused ones, as the kernel counted them"
         yield Part(
-            what + _other_sum(dear, cheap),
-            before.overall.verify_ms - after.overall.verify_ms,
+            what + _other_sum(dear, cheap) + _beside(before, after),
+            before.overall.step_ms - after.overall.step_ms,
             f"verify={names[1]} instead of {names[0]}",
-            f"{proof}; verify_ms of the new cell",
+            f"{proof}; step_ms of the new cell",
             cheap.label,
             cheap.command,
         )
+
+
+def _beside(before: Measurement, after: Measurement) -> str:
+    """Say how much of it is not verify time: a backend may run the drafter in its own way too."""
+    gone = before.overall.step_ms - after.overall.step_ms
+    beside = gone - before.overall.verify_ms + after.overall.verify_ms
+    return f"; {number(beside)} ms of it while drafting" if beside > MENTIONED * gone else ""
 
 
 def _other_sum(dear: CellRecord, cheap: CellRecord) -> str:

@@ -31,7 +31,7 @@ def plan_blocks(found: Anatomy, title: str, picture: str) -> Iterator[str]:
         f" {found.accept_length:.2f} tokens: {number(figures.tok_s.value)} tok/s against"
         f" {number(1000 / found.ms_per_token)} of plain decoding. It breaks even at"
         f" {number(needed)} ms. Everything below is from this sweep's cells; what no cell shows"
-        " is a bound and says so."
+        " is a bound and says so; speeds are at this accept length."
     )
     yield "## Where the milliseconds are"
     yield f"![From the measured step to the floor]({picture})"
@@ -82,11 +82,11 @@ def _changes(found: Anatomy) -> Iterator[str]:
     for index, (part, step) in enumerate(ordered, start=1):
         speed = 1000 * found.accept_length / step
         times = found.accept_length * found.ms_per_token / step
-        kind = "removes" if part.measured else "removes at most"
+        kind, after = ("removes", "") if part.measured else ("removes at most", " at best")
         yield (
-            f"{index}. **{part.change}** {kind} {number(part.ms)} ms ({part.name}). After it:"
-            f" step {number(step)} ms, {number(speed)} tok/s, {times:.2f}x plain decoding."
-            f" Verify: {part.proof}."
+            f"{index}. **{part.change}** {kind} {number(part.ms)} ms ({part.name})."
+            f" After it{after}: step {number(step)} ms, {number(speed)} tok/s, {times:.2f}x plain"
+            f" decoding. Verify: {part.proof}."
         )
         if part.command:
             yield code(part.command)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipeline.judge import Comparison
 from pipeline.measure import Figures
 from pipeline.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, TITLE, grid
@@ -19,6 +21,7 @@ MARKERS, FILLS = "osD^vP", (DARK, MIDDLE, "white", LIGHT)
 ISO = (0.25, 0.5, 2.0, 4.0)  # times the baseline
 HEIGHT = 3.1  # inches of a panel
 ROOM = 1.3  # the axes reach so far beyond the outermost point
+KEY, MARK = 118, 8  # characters that the key is wide, and those that a mark takes
 LENGTHS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -141,9 +144,18 @@ def _key(figure: Figure, arms: list[str], backends: list[str]) -> None:
     figure.legend(
         handles=handles,
         loc="outside upper left",
-        ncols=min(len(handles), 6),
+        ncols=_columns([str(handle.get_label()) for handle in handles]),
         frameon=False,
         fontsize=SMALL,
     )
     figure.supxlabel("step, ms (thick line: the best baseline; above it pays)", fontsize=SMALL)
     figure.supylabel("accept length", fontsize=SMALL)
+
+
+def _columns(labels: list[str]) -> int:
+    """Return how many columns of the key fit beside each other; it fills them one by one."""
+    for count in range(len(labels), 1, -1):
+        columns = np.array_split(np.array([len(label) for label in labels]), count)
+        if sum(int(column.max()) + MARK for column in columns) <= KEY:
+            return count
+    return 1

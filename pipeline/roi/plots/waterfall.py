@@ -53,8 +53,8 @@ def waterfall(found: Anatomy) -> Figure:
 
 
 def _wrap(name: str) -> str:
-    """Break a long name at a space."""
+    """Break a long name behind a semicolon, else at a space."""
     if len(name) <= WRAP:
         return name
-    cut = name.rfind(" ", 0, WRAP)
+    cut = name.find("; ", 0, WRAP) + 1 or name.rfind(" ", 0, WRAP)
     return f"{name[:cut]}\n{name[cut + 1 :]}"

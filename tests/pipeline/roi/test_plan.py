@@ -42,7 +42,7 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
     assert found.record.label == "eagle3 × extend", "the dearest backend of the best drafter"
     names = [p.name for p in found.parts if p.measured]
     assert names == [
-        "launches and gaps of an eager forward",
+        "calls, launches and gaps of an eager forward",
         "all-reduces with their residual add and norm apart",
     ]
     assert found.parts[0].ms == pytest.approx(20.0, rel=0.02)
@@ -50,6 +50,21 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
     stays = in_order(found)[-1][1]
     assert sum(p.ms for p in found.parts) + stays == pytest.approx(found.step_ms)
     assert stays == pytest.approx(found.floor_ms, abs=0.6)
+
+
+def test_a_drafter_that_is_captured_with_the_verify_step_counts_in_the_same_change():
+    eager = THREE | {("eagle3", "extend"): (14.0, 36.0)}
+    (found,) = compare(make_sweep(prompts_per_class=4, num_tokens=64, cost=eager))
+    plan = anatomy(found)
+
+    captured = next(r for r in found.records if r.label == "eagle3 × graph_captured")
+    step = found.measurements[captured.cell_id].overall.step_ms
+    first, after = in_order(plan)[0]
+    assert (
+        first.name == "calls, launches and gaps of an eager forward; 11.0 ms of it while drafting"
+    )
+    assert after == pytest.approx(step), "what that cell measured"
+    assert in_order(plan)[-1][1] == pytest.approx(plan.floor_ms, abs=0.6)
 
 
 def test_what_a_capture_gains_by_another_all_reduce_is_not_called_launches(comparison):
@@ -60,7 +75,8 @@ def test_what_a_capture_gains_by_another_all_reduce_is_not_called_launches(compa
     )
     parts = [p for p in anatomy(replace(comparison, records=records)).parts if p.measured]
     assert [p.name for p in parts] == [
-        "launches and gaps of an eager forward, and all-reduces by gloo instead of shared_memory",
+        "calls, launches and gaps of an eager forward, and all-reduces by gloo instead of"
+        " shared_memory",
         "all-reduces with their residual add and norm apart",
     ]
     assert parts[1].proof.startswith("the report's all-reduces a step are fused ones")
