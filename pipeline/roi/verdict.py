@@ -91,7 +91,7 @@ def headline(verdict: Verdict, decided: bool = True) -> list[str]:
     )
     bound = (
         f" (verify alone would say {at.levers.break_even_floor:.2f}, a lower bound)"
-        if at.verify_ms == at.verify_ms
+        if at.overhead_ms >= 0  # not known, or more than the step: it bounds nothing
         else ""
     )
     distance = surplus(at.levers)

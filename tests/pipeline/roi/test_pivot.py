@@ -7,7 +7,7 @@ length 2.0; AQ-MedAI's K2 drafter 52 tok/s at 1.5; n-gram 41 tok/s; verify 30 ms
 
 import pytest
 
-from pipeline.roi import from_numbers, lines, parse
+from pipeline.roi import from_numbers, headline, lines, parse
 from pipeline.roi.gains import Side
 
 SHARED = "baseline_tok_s=82 verify_ms=30 allreduce_ms=25 allreduces=122 width=8 hidden_size=7168"
@@ -66,6 +66,7 @@ def test_the_k2_drafter_reports_a_step_shorter_than_its_own_verify():
     assert "at most 50.0 tok/s" in clash
     assert "at least 1.56" in clash
     assert not [g for g in found.gains if g.side is Side.STEP], "its step is not known"
+    assert "lower bound" not in headline(found)[1], "such a verify bounds nothing"
 
 
 def test_ngram_at_41_tok_s_accepted_about_1_23():
