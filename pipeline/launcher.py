@@ -19,7 +19,7 @@ import psutil
 
 from pipeline.lane import WorkerFailed
 from pipeline.measuring import check_positive
-from pipeline.reaper import CELL_MARK, SWEEP_MARK, kill_marked
+from pipeline.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK, kill_marked
 from pipeline.run import CellRun
 
 LOCAL = "local"
@@ -93,10 +93,10 @@ class RayLauncher:
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RayError) as error:
+        except (ConnectionError, RayError, RuntimeError) as error:  # the last: other versions
             raise ValueError(
-                f"launcher.address={self.address}: no Ray cluster there ({_line(error)}); start one"
-                " with `ray start --head`, or use launcher.address=local"
+                f"launcher.address={self.address}: no Ray cluster to join ({_line(error)}); start"
+                " one with `ray start --head` of this interpreter, or use launcher.address=local"
             ) from None
         try:
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -121,9 +121,13 @@ class RayLauncher:
         inherited = {k: v for k in INHERITED if (v := os.environ.get(k))}
         environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark} | inherited
         actor = ray.remote(CellRun).options(
-            num_cpus=self.cpus_per_cell, num_gpus=self.gpus_per_cell or gpus, max_restarts=0
+            num_cpus=self.cpus_per_cell,
+            num_gpus=self.gpus_per_cell or gpus,
+            max_restarts=0,
+            runtime_env={} if self.address == LOCAL else {"env_vars": _joined(mark)},
         )
-        worker = RayWorker(actor.remote(environment, log), mark, self.address == LOCAL)
+        is_local = self.address == LOCAL
+        worker = RayWorker(actor.remote(environment, log, Path.cwd()), mark, is_local)
         worker.begin("pid")
         try:
             worker.pid = worker.result(SPAWN_TIMEOUT_S)
@@ -187,8 +191,7 @@ class RayWorker:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
         psutil.wait_procs(family, timeout=DEATH_TIMEOUT_S)
-        if self._is_local:
-            kill_marked(f"{CELL_MARK}={self._mark}")  # orphans, in whatever process group
+        kill_marked(f"{CELL_MARK}={self._mark}")  # orphans, in whatever process group
 
     def _family(self) -> list[psutil.Process]:
         """The process and its descendants, as far as they are alive."""
@@ -197,6 +200,21 @@ class RayWorker:
             return [worker, *worker.children(recursive=True)]
         except (psutil.NoSuchProcess, ValueError):
             return []
+
+
+def _joined(mark: str) -> dict[str, str]:
+    """Return what a worker on a cluster that runs must have from its first moment.
+
+    Its processes have the environment and the folder of `ray start`, which may be others than the
+    driver's: it could not even import the cell. Marked like this, all that it forks is found, too.
+    """
+    out = {KEEP_ENVIRONMENT: "1", CELL_MARK: mark}
+    if sweep := os.environ.get(SWEEP_MARK):
+        out[SWEEP_MARK] = sweep
+    if ours := os.environ.get("PYTHONPATH"):
+        places = [str(Path(place).absolute()) for place in ours.split(os.pathsep)]
+        out["PYTHONPATH"] = os.pathsep.join([*places, "${PYTHONPATH}"])  # Ray fills in the rest
+    return out
 
 
 def _cause(error: BaseException) -> str:

@@ -47,11 +47,17 @@ class CellRun:
         environment: Set before any library loads; what the cell starts inherits it.
         log: File that takes everything this process and its children print; None leaves the
             streams alone.
+        place: Folder that the cell's relative paths start from; one that this machine lacks
+            leaves the process where it is.
     """
 
-    def __init__(self, environment: Mapping[str, str], log: Path | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], log: Path | None = None, place: Path | None = None
+    ) -> None:
         """Point the streams at the log, so that even a crash in C leaves its last words there."""
         os.environ |= environment
+        if place is not None and place.is_dir():
+            os.chdir(place)
         self._session: Session | None = None
         self._prompts: list[Prompt] = []
         if log is not None:
