@@ -1,11 +1,12 @@
 r"""Measure a plan of `benchmarks.away` with all servers started at once, on a GPU box.
 
-    PYTHONPATH=away/site:$PYTHONPATH python3 -m benchmarks.together away/plan.pkl OUT
+    PYTHONPATH=away/site:$PYTHONPATH python3 -m benchmarks.together away/plan.pkl OUT [FILE]
 
 Starting servers one after the other takes most of the time of a grid. Here all start at the same
 time, each stops itself (SIGSTOP) once it is ready, and only then are they measured, one at a time:
 a stopped server runs nothing, on the GPU or on the host. They share the GPUs' memory, so give
-engine.max_total_tokens, and the memory fence and the check for room are left out.
+engine.max_total_tokens, and the memory fence and the check for room are left out. With FILE, nothing
+is measured before that file is there: servers may start while something else runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Lock
@@ -28,6 +30,7 @@ from pipeline.measuring import Measuring
 from pipeline.plan import Planned
 
 ALL_UP_S = 540.0
+POLL_S = 0.2
 
 
 @dataclass
@@ -57,7 +60,12 @@ class Sharing(Here):
 
 
 def cell(
-    planned: Planned, measuring: Measuring, folder: Path, barrier: Barrier, turn: Lock
+    planned: Planned,
+    measuring: Measuring,
+    folder: Path,
+    barrier: Barrier,
+    turn: Lock,
+    after: Path | None,
 ) -> None:
     """Measure one cell in this process, once all are up and it has the turn."""
     gpus.TOOL = "no tool: others come and go on these GPUs"
@@ -65,6 +73,8 @@ def cell(
 
     def wait() -> None:
         barrier.wait(ALL_UP_S)
+        while after is not None and not after.exists():
+            time.sleep(POLL_S)
         turn.acquire()
 
     try:
@@ -74,7 +84,7 @@ def cell(
     print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
 
 
-def main(path: Path, runs: Path) -> None:
+def main(path: Path, runs: Path, after: Path | None = None) -> None:
     """Measure every cell that can run."""
     planned, measuring = pickle.loads(path.read_bytes())
     sweep = new_sweep(runs, planned)
@@ -83,7 +93,9 @@ def main(path: Path, runs: Path) -> None:
     barrier, turn = context.Barrier(len(able)), context.Lock()
     os.environ["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"
     processes = [
-        context.Process(target=cell, args=(e, measuring, sweep.cell(e.cell.cell_id), barrier, turn))
+        context.Process(
+            target=cell, args=(e, measuring, sweep.cell(e.cell.cell_id), barrier, turn, after)
+        )
         for e in able
     ]
     for process in processes:
@@ -94,4 +106,4 @@ def main(path: Path, runs: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))
