@@ -5,8 +5,8 @@ r"""Measure a plan of `benchmarks.away` with all servers started at once, on a G
 Starting servers one after the other takes most of the time of a grid. Here all start at the same
 time, each stops itself (SIGSTOP) once it is ready, and only then are they measured, one at a time:
 a stopped server runs nothing, on the GPU or on the host. They share the GPUs' memory, so give
-engine.max_total_tokens, and the memory fence and the check for room are left out. With FILE, nothing
-is measured before that file is there: servers may start while something else runs.
+engine.max_total_tokens, and the memory fence and the check for room are left out. With FILE,
+nothing is measured before that file is there: servers may start while something else runs.
 """
 
 from __future__ import annotations
