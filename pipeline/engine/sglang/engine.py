@@ -37,7 +37,8 @@ class SglangEngine:
         mem_fraction: Share of GPU memory for weights and cache.
         context_length: Longest request, in tokens; 0 is the model's own.
         max_total_tokens: Size of the cache, in tokens; 0 is what fits.
-        load_format: `auto`, or `dummy` for random weights in a configuration's shape.
+        load_format: `auto`, or `dummy` for random weights in a configuration's shape; n-gram drafts
+            are random then, so that experts spread: good for what a step costs, never for the rest.
         start_timeout_s: From launch to a real completion; a large model loads for many minutes.
         request_timeout_s: For one answer.
         hang_timeout_s: Silence of a server that should answer.
