@@ -8,7 +8,7 @@ which the device is idle because nothing was launched yet.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
@@ -70,15 +70,24 @@ class Breakdown:
         return self.compute + self.wire + self.wait + self.launch
 
     def furthest(self, other: Breakdown) -> float:
-        """Return the largest difference of any part, each as a share of its own step.
-
-        A profiler slows a step down that waits for its host, and all its parts with it.
-        """
+        """Return the largest difference of any part, each as a share of its own step."""
         shares = (
             abs(getattr(self, part) / self.total - getattr(other, part) / other.total)
             for part in PARTS
         )
         return float(max(shares))
+
+    def unslowed(self, total_ms: float) -> Breakdown:
+        """Return a traced step's parts without what the profiler itself took.
+
+        A profiler works on the host at every launch, so it widens gaps and nothing else: they are
+        at most what its kernels leave of the step that nobody traced.
+
+        Args:
+            total_ms: The same step, untraced.
+        """
+        busy = self.compute + self.wire + self.wait
+        return replace(self, launch=min(self.launch, max(0.0, total_ms - busy)))
 
 
 def by_ablation(
@@ -90,8 +99,11 @@ def by_ablation(
         total_ms: The step.
         silent_ms: The same step without communication, but with what the host does for it.
         silent_captured_ms: The same without communication and captured: nothing to launch.
-        floor: The all-reduces alone.
+        floor: The all-reduces alone. Without any there is nobody to wait for, and the step without
+            communication is the step.
     """
+    if not floor.calls:
+        return Breakdown(silent_captured_ms, 0.0, 0.0, total_ms - silent_captured_ms)
     launch = max(0.0, silent_ms - silent_captured_ms)
     wait = total_ms - silent_ms - floor.wire_ms
     # A step that waits for its host hides communication in the gaps between launches.
@@ -187,5 +199,5 @@ def plot(cells: Mapping[str, Breakdown], path: Path) -> None:
         left = [begin + width for begin, width in zip(left, widths, strict=True)]
     axes.set_xlabel("ms a verify step")
     axes.invert_yaxis()
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=len(PARTS))
     figure.savefig(path)

@@ -40,6 +40,13 @@ def test_parts_are_compared_as_shares_of_their_own_step():
     assert one.furthest(slower) < 1e-9
 
 
+def test_what_the_profiler_takes_at_launches_is_no_part_of_the_step():
+    eager, captured = Breakdown(4.3, 0.0, 0.0, 17.6), Breakdown(4.2, 0.0, 0.0, 0.01)
+    assert eager.unslowed(10.1).launch == pytest.approx(5.8)
+    assert eager.unslowed(4.0).launch == 0
+    assert captured.unslowed(4.3) == captured
+
+
 def test_the_norm_inside_a_fused_allreduce_is_compute():
     found = by_trace(TRACE, 2, Floor(1, 3.0, norm_us=1.0))
     assert Breakdown(0.021, 0.002, 0.002, 0.004).furthest(found) < 1e-9
@@ -61,6 +68,13 @@ def test_communication_hidden_in_launch_gaps_is_never_counted_twice():
     found = by_ablation(total_ms=0.025, silent_ms=0.024, silent_captured_ms=0.010, floor=FLOOR)
     assert found.wait == 0
     assert found.total == pytest.approx(0.025)
+
+
+def test_one_gpu_waits_for_nobody_however_two_timings_differ():
+    found = by_ablation(13.7, 12.3, 4.4, Floor(0, 0.0))
+    assert (found.wire, found.wait) == (0, 0)
+    assert found.launch == pytest.approx(9.3)
+    assert found.total == pytest.approx(13.7)
 
 
 @pytest.mark.parametrize(
