@@ -24,6 +24,7 @@ RESPONSE = Response(
     prefill_ms=1.0,
     decode_ms=6.0,
     finish="length",
+    others_cpu=0.0,
 )
 
 
