@@ -22,6 +22,7 @@ MEASURING = {
     "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1",
     "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",  # /health would run a forward each time
     "SGLANG_CUDA_COREDUMP_BEFORE_CRASH": "0",  # a crashed server would linger for a minute
+    "SGLANG_PYSPY_DUMP_BEFORE_CRASH": "0",  # and look at its dead schedulers for seconds
     "SGLANG_PLUGINS": "specroi",
 }
 _MODULE = "specroi_sglang_plugin"

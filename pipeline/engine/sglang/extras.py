@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 SHORTEST_ABBREVIATION = 9  # shorter ones, such as --enable, fit too many options to be taken
@@ -83,6 +84,13 @@ def checked_extras(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
+def setting_in(refusal: str) -> str:
+    """Return the setting behind the first option that a parser's refusal names."""
+    found = re.search(r"--([\w-]+)", refusal)
+    option = found.group(1) if found else ""
+    return _decided(option) or "engine.extra_args"
+
+
 def _check_option(argument: str) -> None:
     option, _, _ = argument.removeprefix("--").partition("=")
     option = option.replace("_", "-")
@@ -92,13 +100,17 @@ def _check_option(argument: str) -> None:
         raise ValueError(f"engine.extra_args: --{option} is refused: {reason}; leave it out")
     if option in _ALLOWED:
         return
-    part = _named(option, _DECIDED) or next(
-        (part for prefix, part in _DECIDED_PREFIXES.items() if option.startswith(prefix)), None
-    )
-    if part is not None:
+    if part := _decided(option):
         raise ValueError(
             f"engine.extra_args: --{option} is decided by the cell; set {part} instead of it"
         )
+
+
+def _decided(option: str) -> str | None:
+    """Return the part of a cell that decides an option."""
+    return _named(option, _DECIDED) or next(
+        (part for prefix, part in _DECIDED_PREFIXES.items() if option.startswith(prefix)), None
+    )
 
 
 def _named(option: str, names: dict[str, str]) -> str | None:

@@ -1,6 +1,8 @@
-"""The SGLang that is installed: its version, and what its own parser says of our arguments.
+"""The SGLang that is installed: its version, and the options that its own parser knows.
 
-Asked in another process: SGLang may live in another interpreter, and importing it takes seconds.
+Asked in another process: SGLang may live in another interpreter, and importing it takes many
+seconds. So only an unknown version's parser is asked; a server reads its arguments with the very
+same one before it touches a GPU, and `server.py` hands its refusal on.
 """
 
 from __future__ import annotations
@@ -8,8 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from pipeline.engine.sglang.names import FLAGS, VERSIONS
@@ -18,32 +18,12 @@ ASK_VERSION_S = 60.0
 ASK_PARSER_S = 300.0
 _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
 _PARSER = """
-import argparse, importlib.metadata, json, sys
-sys.stdout.write("version " + importlib.metadata.version("sglang") + "\\n")
-sys.stdout.flush()
+import argparse, json, sys
 from sglang.srt.server_args import ServerArgs
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
-options = sorted(parser._option_string_actions)
-sys.stdout.write("\\n" + json.dumps(options) + "\\n")
-sys.stdout.flush()
-parser.parse_args(json.loads(sys.argv[1]))
+sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
 """
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """What the parser said.
-
-    Attributes:
-        version: The installed one; empty if there is none.
-        options: Every option that it knows, with dashes; empty if SGLang cannot be imported.
-        refusal: Why it refuses the arguments; empty if it takes them.
-    """
-
-    version: str
-    options: frozenset[str]
-    refusal: str
 
 
 @lru_cache
@@ -59,40 +39,40 @@ def installed_version(python: str) -> str:
     return _ask([python or sys.executable, "-c", _VERSION], ASK_VERSION_S).stdout.strip()
 
 
-def parse(python: str, arguments: Sequence[str]) -> Parsed:
-    """Let SGLang's own parser read arguments.
-
-    Raises:
-        ValueError: There is no such interpreter, or it hangs.
-    """
-    command = [python or sys.executable, "-c", _PARSER, json.dumps(list(arguments))]
-    done = _ask(command, ASK_PARSER_S)
-    said = done.stdout.splitlines()
-    version = next((line.split()[1] for line in said if line.startswith("version ")), "")
-    listed = next((line for line in said if line.startswith('["-')), "[]")
-    options = frozenset(json.loads(listed))
-    lines = done.stderr.strip().splitlines() or ["no message"]
-    return Parsed(version, options, lines[-1] if done.returncode else "")
-
-
-def check_version(version: str, options: frozenset[str]) -> None:
-    """Refuse a version that is not supported.
+def checked_version(python: str, wanted: str) -> str:
+    """Return the version whose names are used.
 
     Args:
-        version: The installed one.
-        options: What its parser knows; empty if it could not be asked.
+        python: Path of the interpreter; empty for this one.
+        wanted: `engine.version`; `auto` is the installed one, which must then be supported.
 
     Raises:
-        ValueError: With the names that it lacks.
+        ValueError: SGLang is missing, or the installed version is not supported.
     """
-    if version in VERSIONS:
-        return
+    version = installed_version(python)
+    if not version:
+        raise ValueError(
+            "engine=sglang: SGLang is not installed here; pip install 'specroi[sglang]', or name an"
+            " interpreter that has it in engine.python"
+        )
+    if wanted != "auto":
+        return wanted
+    if version not in VERSIONS:
+        raise ValueError(
+            f"SGLang {version} is not supported ({' and '.join(VERSIONS)} are); it"
+            f" {_lacking(python)}; set engine.version to the one it is closest to, at your own risk"
+        )
+    return version
+
+
+def _lacking(python: str) -> str:
+    """Say which of our arguments the installed parser does not know."""
+    said = _ask([python or sys.executable, "-c", _PARSER], ASK_PARSER_S).stdout.splitlines()
+    options = json.loads(next((line for line in said if line.startswith('["-')), "[]"))
+    if not options:
+        return "cannot be imported, so that its arguments are not known"
     lacks = sorted(f"--{flag}" for flag in FLAGS if f"--{flag}" not in options)
-    said = f"lacks {', '.join(lacks)}" if lacks else "has every argument that is used"
-    raise ValueError(
-        f"SGLang {version or 'of unknown version'} is not supported ({' and '.join(VERSIONS)} are);"
-        f" it {said}; set engine.version to the one it is closest to, at your own risk"
-    )
+    return f"lacks {', '.join(lacks)}" if lacks else "has every argument that is used"
 
 
 def _ask(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

@@ -24,6 +24,7 @@ _PHASES = (
 )
 _BIND = re.compile(r"[Aa]ddress already in use|Errno 98|Port \d+ is (already )?in use")
 _MEMORY = re.compile(r"out of memory|Not enough memory|OutOfMemory")
+_REFUSAL = re.compile(r"^[\w. -]+: error: (.+)$", re.MULTILINE)  # of argparse
 
 
 class ServerLog:
@@ -69,6 +70,12 @@ class ServerLog:
     def bind_failed(self) -> bool:
         """Whether the port was taken."""
         return bool(_BIND.search(self.text))
+
+    @property
+    def refusal(self) -> str:
+        """What the server's own parser refuses in its arguments; empty if it takes them."""
+        found = _REFUSAL.findall(self.text)
+        return found[-1].strip() if found else ""
 
     @property
     def plugin_active(self) -> bool:

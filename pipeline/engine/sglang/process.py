@@ -32,6 +32,7 @@ class Family:
             log: File for all that it prints.
         """
         self.members: list[psutil.Process] = []
+        self._watched: dict[psutil.Process, str] = {}
         self._gone = False
         with log.open("wb") as file:
             self._head = subprocess.Popen(
@@ -55,6 +56,18 @@ class Family:
             known = {process.pid for process in self.members}
             found = [head, *head.children(recursive=True)]
             self.members += [process for process in found if process.pid not in known]
+
+    def watch(self, prefix: str) -> None:
+        """Note the members whose names begin like this: none of them may go before the end."""
+        self.look()
+        named = {process: _title(process) for process in self.members}
+        self._watched = {p: title for p, title in named.items() if title.startswith(prefix)}
+
+    @property
+    def lost(self) -> str:
+        """Name and id of a watched member that is gone, "" if none is."""
+        gone = (p for p in self._watched if not _is_alive(p))
+        return next((f"{self._watched[process]} (pid {process.pid})" for process in gone), "")
 
     def listens(self, port: int) -> bool:
         """Whether a member listens at a port."""
@@ -102,6 +115,14 @@ def _is_alive(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def _title(process: psutil.Process) -> str:
+    """Return what a process calls itself, "" if it is gone."""
+    try:
+        return (process.cmdline() or [process.name()])[0]
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
 
 
 def _listens(process: psutil.Process, port: int) -> bool:

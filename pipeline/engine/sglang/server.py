@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.engine.sglang.arguments import HOST
 from pipeline.engine.sglang.client import Client, ServerFault
+from pipeline.engine.sglang.extras import setting_in
 from pipeline.engine.sglang.gpus import fence, gpus
 from pipeline.engine.sglang.log import ServerLog
 from pipeline.engine.sglang.process import Family
@@ -17,6 +18,8 @@ from pipeline.engine.sglang.process import Family
 BIND_ATTEMPTS = 5
 POLL_S = 0.2
 HEALTH_S = 2.0
+PARSER_STATUS = 2  # argparse's
+WORKER = "sglang::"  # what schedulers and detokenizer begin their names with
 PROBE = {"max_new_tokens": 2, "temperature": 0.0, "ignore_eos": True}
 
 
@@ -69,6 +72,7 @@ def start_server(launch: Launch) -> Server:
 
     Raises:
         ServerFault: It ended, hung, or did not become ready; nothing of it is left.
+        ValueError: It refuses its arguments.
     """
     for attempt in range(BIND_ATTEMPTS):
         try:
@@ -93,6 +97,7 @@ class Server:
 
         Raises:
             ServerFault: It did not; nothing of it is left. `PortTaken` if another port may do.
+            ValueError: It refuses its arguments.
         """
         self._launch, self._before = launch, gpus()
         port, path = _free_port(), launch.folder / f"server_{attempt}.log"
@@ -111,14 +116,22 @@ class Server:
             raise
 
     def check_alive(self) -> None:
-        """Refuse to wait for a server that is gone.
+        """Refuse to wait for a server that is gone, whole or in part.
 
         Raises:
-            ServerFault: It ended; the text has its last words.
+            ServerFault: It ended, or a process that it needs; the text has its last words.
+            ValueError: Its parser refuses the arguments, which it reads before it touches a GPU.
         """
         status = self.family.status
+        if status == PARSER_STATUS and (refusal := self.log.refusal):
+            raise ValueError(
+                f"SGLang refuses its arguments: {refusal}; see {setting_in(refusal)}, and that"
+                " engine.version is the installed one"
+            )
         if status is not None:
             raise ServerFault(f"the server ended with status {status}: {self.log.cause}")
+        if lost := self.family.lost:
+            raise ServerFault(f"the server's process {lost} is gone: {self.log.cause}")
 
     def stop(self) -> None:
         """End every process of the server, and wait for the GPUs' memory; twice does no harm.
@@ -152,6 +165,7 @@ class Server:
                 )
             time.sleep(POLL_S)
         self._check_ours(port)
+        self.family.watch(WORKER)
         body = {"input_ids": list(self._launch.probe_ids), "sampling_params": PROBE}
         answer = self.client.generate(body)
         if len(answer.get("output_ids", ())) != PROBE["max_new_tokens"]:

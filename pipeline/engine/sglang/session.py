@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from pipeline.cache import cache_root
 from pipeline.engine.base import Prompt, Response
-from pipeline.engine.sglang.arguments import ServerArguments, server_arguments
+from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.asker import Asker
 from pipeline.engine.sglang.environment import install_plugin, server_environment
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.gpus import wait_for_room
-from pipeline.engine.sglang.installed import check_version, parse
+from pipeline.engine.sglang.installed import checked_version
 from pipeline.engine.sglang.metrics import Answer, device_seconds, response
 from pipeline.engine.sglang.names import names
 from pipeline.engine.sglang.server import Launch, Server, TimeOuts, start_server
@@ -49,7 +49,7 @@ class SglangSession:
         """
         self._cell = cell
         self._arguments = server_arguments(cell, engine, cache_root())
-        self._version = _checked_version(engine, self._arguments)
+        self._version = checked_version(engine.python, engine.version)
         stop_ids = sorted(cell.target.tokenizer(cache_root()).stop_ids)
         self._margins: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="specroi-sglang-"))
@@ -170,18 +170,3 @@ class SglangSession:
 
     def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _checked_version(engine: SglangEngine, arguments: ServerArguments) -> str:
-    """Let the installed SGLang read the arguments; return the version whose names are used."""
-    parsed = parse(engine.python, arguments.words(port=1))
-    if not parsed.version:
-        raise ValueError(
-            "engine=sglang: SGLang is not installed here; pip install 'specroi[sglang]', or name an"
-            " interpreter that has it in engine.python"
-        )
-    if engine.version == "auto":
-        check_version(parsed.version, parsed.options)
-    if parsed.options and parsed.refusal:
-        raise ValueError(f"SGLang {parsed.version} refuses its arguments: {parsed.refusal}")
-    return parsed.version if engine.version == "auto" else engine.version

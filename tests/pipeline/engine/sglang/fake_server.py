@@ -255,6 +255,9 @@ def announce() -> None:
 def serve(arguments: list[str]) -> None:
     """Play `sglang.launch_server`."""
     given = read(arguments)
+    if unknown := [w for w in arguments if w.startswith("--") and w not in options()]:
+        say(f"sglang serve: error: unrecognized arguments: {' '.join(unknown)}")
+        sys.exit(2)
     for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
         assert name in os.environ, name
     say("Load weight begin. avail mem=100 GB")
@@ -267,8 +270,11 @@ def serve(arguments: list[str]) -> None:
         if len(count.read_text()) < 3:
             say("ERROR: [Errno 98] error while attempting to bind on address")
             sys.exit(1)
-    sleeper = "import time; time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", sleeper])  # a scheduler, in the same group
+    if FAULT == "runs_out_of_memory":
+        say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.")
+        os._exit(-9)
+    sleeper = ["sglang::scheduler_TP0", "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(sleeper, executable=sys.executable)  # in the same group
     if FAULT == "ignores_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     announce()
@@ -281,11 +287,8 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "-c" and "ServerArgs" not in arguments[1]:
         say(VERSION)
     elif arguments[0] == "-c":
-        say(f"version {VERSION}")
+        time.sleep(5 if FAULT == "parser_is_slow" else 0)
         say(json.dumps(options()))
-        unknown = [w for w in json.loads(arguments[2]) if w.startswith("--") and w not in options()]
-        if unknown:
-            sys.exit(f"server_args: error: unrecognized arguments: {' '.join(unknown)}")
     else:
         serve(arguments[2:])
 

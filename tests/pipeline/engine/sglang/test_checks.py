@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -93,10 +94,44 @@ def test_an_installed_unknown_version_is_refused_with_the_names_that_it_lacks(
         started(cell)
 
 
-def test_arguments_that_the_installed_parser_refuses_never_start(cell, monkeypatch, started):
-    monkeypatch.setenv("FAKE_LACKS", "page-size")
-    with pytest.raises(ValueError, match=r"SGLang 0\.5\.17 refuses .* --page-size"):
+def test_an_installed_unknown_version_that_cannot_be_imported_is_refused(
+    cell, monkeypatch, started
+):
+    monkeypatch.setenv("FAKE_VERSION", "0.6.1")
+    monkeypatch.setenv("FAKE_FLAGS", "[]")
+    with pytest.raises(ValueError, match=r"SGLang 0\.6\.1 .* cannot be imported"):
         started(cell)
+
+
+def test_an_interpreter_without_sglang_starts_nothing(cell, monkeypatch, started):
+    monkeypatch.setenv("FAKE_VERSION", "")
+    for version in ("auto", "0.5.23"):
+        with pytest.raises(ValueError, match=r"SGLang is not installed here; .* engine\.python"):
+            started(replace(cell, engine=replace(cell.engine, version=version)))
+
+
+@pytest.mark.parametrize("version", ["auto", "0.5.23"])
+@pytest.mark.parametrize(
+    ("lacks", "extra", "setting"),
+    [
+        ("page-size", (), r"--page-size; see engine\.page_size, and that engine\.version"),
+        ("load-format", (), r"--load-format; see engine\.load_format"),
+        ("", ("--no-such-thing", "3"), r"--no-such-thing; see engine\.extra_args"),
+    ],
+)
+def test_arguments_that_the_servers_own_parser_refuses_end_the_start_with_the_setting(
+    cell, monkeypatch, started, version, lacks, extra, setting
+):
+    monkeypatch.setenv("FAKE_LACKS", lacks)
+    engine = replace(cell.engine, version=version, extra_args=extra)
+    with pytest.raises(ValueError, match=f"SGLang refuses its arguments: .*{setting}"):
+        started(replace(cell, engine=engine))
+
+
+def test_a_supported_versions_arguments_are_read_once_by_the_server_itself(cell, started):
+    began = time.monotonic()
+    started(cell, "parser_is_slow")
+    assert time.monotonic() - began < 4, "a parser of its own would take another 5 s"
 
 
 def test_an_interpreter_that_is_not_there_is_refused(cell):

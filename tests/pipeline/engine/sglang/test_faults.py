@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psutil
@@ -22,6 +23,7 @@ from tests.pipeline.engine.sglang.prompts import PROMPTS
             {"start_timeout_s": 2},
             r"not ready within engine\.start_timeout_s=2; it was loading weights",
         ),
+        ("runs_out_of_memory", {}, "status 247: torch.OutOfMemoryError: CUDA out of memory"),
         ("wrong_model", {}, r"serves \['someone-else'\], not specroi-"),
     ],
 )
@@ -79,6 +81,21 @@ def test_a_scheduler_is_gone_even_if_its_server_was_killed_first(cell, started):
     os.kill(session.server.family._head.pid, signal.SIGKILL)
     with pytest.raises(ServerFault, match="the server ended with status -9"):
         session.generate(PROMPTS[0], 0)
+
+
+def test_a_scheduler_that_is_killed_ends_the_request_at_once_with_its_name(cell, started):
+    patient = replace(cell, engine=replace(cell.engine, hang_timeout_s=60))
+    session = started(patient)
+    head = psutil.Process(session.server.family._head.pid)
+    (scheduler,) = head.children(recursive=True)
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(head.pid, signal.SIGSTOP)  # as busy as a server that looks at what crashed
+        waiting = pool.submit(session.generate, PROMPTS[0], 0)
+        scheduler.kill()
+        began = time.monotonic()
+        with pytest.raises(ServerFault, match=r"process sglang::scheduler_TP0 \(pid \d+\) is gone"):
+            waiting.result(timeout=10)
+    assert time.monotonic() - began < 3
 
 
 def test_closing_twice_does_no_harm(cell, started):
