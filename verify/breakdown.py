@@ -80,14 +80,15 @@ class Breakdown:
     def unslowed(self, total_ms: float) -> Breakdown:
         """Return a traced step's parts without what the profiler itself took.
 
-        A profiler works on the host at every launch, so it widens gaps and nothing else: they are
-        at most what its kernels leave of the step that nobody traced.
+        A profiler works on the host at every launch, so it widens gaps, and makes ranks late, and
+        nothing else: these are at most what the other kernels leave of the step that nobody traced.
 
         Args:
             total_ms: The same step, untraced.
         """
-        busy = self.compute + self.wire + self.wait
-        return replace(self, launch=min(self.launch, max(0.0, total_ms - busy)))
+        left = max(0.0, total_ms - self.compute - self.wire)
+        wait = min(self.wait, left)
+        return replace(self, wait=wait, launch=min(self.launch, left - wait))
 
 
 def by_ablation(

@@ -45,8 +45,8 @@ def anatomy(
 
     Args:
         comparison: The judged cells.
-        breakdowns: What is known of the inside of verify_ms, by cell id. Without the breakdown of
-            the dearest cell, the differences between backends tell it.
+        breakdowns: What is known of the inside of verify_ms, by cell id. Where the sweep has a
+            cheaper backend, the difference to it is told, and the breakdown says what that is.
     """
     records = {r.cell_id: r for r in comparison.records}
     cells = [
@@ -61,14 +61,18 @@ def anatomy(
     record, measurement = chain[0]
     plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
     floor = min(f.verify_ms for f in plain)
-    known = (breakdowns or {}).get(record.cell_id)
-    if known:
-        shown = list(inside(known))
+    known = {
+        r.cell_id: breakdowns[r.cell_id].unslowed(m.overall.verify_ms)
+        for r, m in chain
+        if breakdowns and r.cell_id in breakdowns
+    }
+    if record.cell_id in known and len(chain) == 1:
+        shown = list(inside(known[record.cell_id]))
         rows = measurement.overall.verify_ms - sum(p.ms for p in shown) - floor
         parts = [*shown, *rest(measurement, rows)]
     else:
         cheapest = chain[-1][1]
-        parts = [*exchanges(chain), *rest(cheapest, cheapest.overall.verify_ms - floor)]
+        parts = [*exchanges(chain, known), *rest(cheapest, cheapest.overall.verify_ms - floor)]
     least = LEAST * measurement.overall.step_ms
     return Anatomy(
         record,

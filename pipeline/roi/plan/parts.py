@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -48,7 +48,9 @@ class Part:
         return self.basis != BOUND
 
 
-def exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
+def exchanges(
+    chain: list[tuple[CellRecord, Measurement]], breakdowns: Mapping[str, Breakdown]
+) -> Iterator[Part]:
     """Yield what each cheaper verify backend of the sweep takes away."""
     for (dear, before), (cheap, after) in pairwise(chain):
         names = (dear.params["verify"], cheap.params["verify"])
@@ -59,7 +61,7 @@ def exchanges(chain: list[tuple[CellRecord, Measurement]]) -> Iterator[Part]:
             if cheap.proof and cheap.proof.capture == "native_plan":
                 proof = "the report's all-reduces a step are fused ones, as the kernel counted them"
         yield Part(
-            what + _other_sum(dear, cheap) + _beside(before, after),
+            what + _other_sum(dear, cheap) + _beside(before, after) + _traced(dear, breakdowns),
             before.overall.step_ms - after.overall.step_ms,
             f"verify={names[1]} instead of {names[0]}",
             f"{proof}; step_ms of the new cell",
@@ -73,6 +75,16 @@ def _beside(before: Measurement, after: Measurement) -> str:
     gone = before.overall.step_ms - after.overall.step_ms
     beside = gone - before.overall.verify_ms + after.overall.verify_ms
     return f"; {number(beside)} ms of it while drafting" if beside > MENTIONED * gone else ""
+
+
+def _traced(dear: CellRecord, breakdowns: Mapping[str, Breakdown]) -> str:
+    """Say what the breakdown of an eager step shows that capturing it removes."""
+    found = breakdowns.get(dear.cell_id)
+    if found is None or dear.params["verify"] != "extend":
+        return ""
+    parts = {"idle between launches": found.launch, "waiting for a late rank": found.wait}
+    told = [f"{number(ms)} ms {what}" for what, ms in parts.items() if ms > LEAST * found.total]
+    return f"; inside, {' and '.join(told)}" if told else ""
 
 
 def _other_sum(dear: CellRecord, cheap: CellRecord) -> str:

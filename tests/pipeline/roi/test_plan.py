@@ -17,9 +17,11 @@ from pipeline.roi.sections import sections
 from pipeline.roi.sweep import class_verdicts
 from pipeline.store import create_sweep
 from pipeline.wording import cell_names
+from verify.breakdown import Breakdown
 
 from ..synthetic import make_record, make_response, make_sweep
 
+ALONE = {("none", "graph_captured"): (0.0, 10.0), ("eagle3", "extend"): (3.0, 36.0)}
 THREE = {
     ("none", "extend"): (0.0, 30.0),
     ("none", "graph_captured"): (0.0, 12.0),
@@ -103,7 +105,7 @@ def test_the_plan_names_the_command_the_proof_and_when_to_stop(comparison):
     assert "brings the step under" in text
 
 
-def test_a_breakdown_of_the_step_tells_launches_and_waiting_apart(comparison, tmp_path):
+def test_a_breakdown_says_what_a_cheaper_backend_takes_away(comparison, tmp_path):
     dearest = anatomy(comparison).record
     parts = {"compute": 12.0, "wire": 2.0, "wait": 9.0, "launch": 13.0}
     cell = tmp_path / "cells" / dearest.cell_id
@@ -113,20 +115,34 @@ def test_a_breakdown_of_the_step_tells_launches_and_waiting_apart(comparison, tm
     list(sections(comparison, cell_names(comparison.records), tmp_path))
     text = (tmp_path / NAME).read_text()
 
+    assert "1. **verify=graph_captured instead of extend** removes 20" in text
+    assert "inside, 13.0 ms idle between launches and 9.00 ms waiting for a late rank" in text
+
+
+def test_alone_a_breakdown_that_the_engine_traced_tells_launches_and_waiting_apart(tmp_path):
+    parts = {"compute": 12.0, "wire": 2.0, "wait": 9.0, "launch": 13.0}
+    records = [
+        replace(record, settings=record.settings | {"breakdown": json.dumps(parts)})
+        for record in make_sweep(prompts_per_class=2, num_tokens=32, cost=ALONE)
+    ]
+    (alone,) = compare(records)
+
+    list(sections(alone, cell_names(alone.records), tmp_path))
+    text = (tmp_path / NAME).read_text()
+
     assert "1. **capture the verify step in a graph** removes 13.0 ms" in text
     assert "2. **let all ranks start together" in text
     assert "removes at most 2.00 ms (the all-reduces' own floor)" in text
 
 
-def test_a_breakdown_that_the_engine_traced_by_itself_is_used(comparison, tmp_path):
-    parts = {"compute": 12.0, "wire": 2.0, "wait": 9.0, "launch": 13.0}
-    records = tuple(
-        replace(record, settings=record.settings | {"breakdown": json.dumps(parts)})
-        for record in comparison.records
-    )
-    traced = replace(comparison, records=records)
-    list(sections(traced, cell_names(records), tmp_path))
-    assert "capture the verify step in a graph** removes 13.0 ms" in (tmp_path / NAME).read_text()
+def test_a_trace_of_a_step_that_the_profiler_slowed_removes_no_more_than_the_step():
+    (alone,) = compare(make_sweep(prompts_per_class=2, num_tokens=32, cost=ALONE))
+    slowed = Breakdown(compute=12.0, wire=2.0, wait=90.0, launch=95.0)
+
+    found = anatomy(alone, {"eagle3-extend": slowed})
+
+    assert sum(part.ms for part in found.parts) == pytest.approx(found.step_ms - found.floor_ms)
+    assert all(part.ms > 0 for part in found.parts)
 
 
 def test_without_a_drafter_or_a_baseline_there_is_no_plan():
