@@ -33,6 +33,7 @@ class Part:
         proof: How to see that it is gone.
         basis: What shows it: a cell's label, the breakdown of the step, or `bound`.
         command: The command that runs the cell that shows it, or "".
+        inside: What is known of its inside, or "".
     """
 
     name: str
@@ -41,6 +42,7 @@ class Part:
     proof: str
     basis: str
     command: str = ""
+    inside: str = ""
 
     @property
     def measured(self) -> bool:
@@ -61,12 +63,13 @@ def exchanges(
             if cheap.proof and cheap.proof.capture == "native_plan":
                 proof = "the report's all-reduces a step are fused ones, as the kernel counted them"
         yield Part(
-            what + _other_sum(dear, cheap) + _beside(before, after) + _traced(dear, breakdowns),
+            what + _other_sum(dear, cheap) + _beside(before, after),
             before.overall.step_ms - after.overall.step_ms,
             f"verify={names[1]} instead of {names[0]}",
             f"{proof}; step_ms of the new cell",
             cheap.label,
             cheap.command,
+            _traced(dear, breakdowns),
         )
 
 
@@ -84,7 +87,7 @@ def _traced(dear: CellRecord, breakdowns: Mapping[str, Breakdown]) -> str:
         return ""
     parts = {"idle between launches": found.launch, "waiting for a late rank": found.wait}
     told = [f"{number(ms)} ms {what}" for what, ms in parts.items() if ms > LEAST * found.total]
-    return f"; inside, {' and '.join(told)}" if told else ""
+    return " and ".join(told)
 
 
 def _other_sum(dear: CellRecord, cheap: CellRecord) -> str:

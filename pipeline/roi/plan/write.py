@@ -83,8 +83,9 @@ def _changes(found: Anatomy) -> Iterator[str]:
         speed = 1000 * found.accept_length / step
         times = found.accept_length * found.ms_per_token / step
         kind, after = ("removes", "") if part.measured else ("removes at most", " at best")
+        inside = f" Its breakdown: {part.inside}." if part.inside else ""
         yield (
-            f"{index}. **{part.change}** {kind} {number(part.ms)} ms ({part.name})."
+            f"{index}. **{part.change}** {kind} {number(part.ms)} ms ({part.name}).{inside}"
             f" After it{after}: step {number(step)} ms, {number(speed)} tok/s, {times:.2f}x plain"
             f" decoding. Verify: {part.proof}."
         )
