@@ -1,9 +1,14 @@
 r"""Slices of large targets: few layers of a real shape, without weights, for what a layer costs.
 
     python -m benchmarks.sglang_slices .gpu/slices
-    python -m benchmarks.away plan … "hydra.searchpath=[file://$PWD/.gpu/slices/conf]" \
-        target=kimi_slice_1,kimi_slice_4 engine.load_format=dummy parallelism.tp=2 …
+    python -m benchmarks.away plan .gpu/away "hydra.searchpath=[file://$PWD/.gpu/slices/conf]" \
+        target=kimi_slice_1,kimi_slice_4 drafter=ngram drafter.num_draft_tokens=3,7 \
+        verify=graph_captured,fused_allreduce engine=sglang engine.load_format=dummy \
+        engine.max_total_tokens=4096 engine.context_length=2048 engine.mem_fraction=0.95 \
+        parallelism.tp=2 sampling.held_accept_length=1.5 sampling.max_new_tokens=64 \
+        measurement.min_repetitions=8 measurement.max_repetitions=8
 
+A slice's step is short and mostly the host's, which is not steady: repeat it more than a target's.
 Two depths give a layer's cost by difference. `benchmarks.sglang_slice_costs` makes the tables.
 """
 
