@@ -3,7 +3,7 @@ r"""Plan a grid here, measure it on a GPU box that has neither Ray nor MLflow, a
     python -m benchmarks.away plan away "drafter=none,ngram" "verify=extend,graph_captured" \
         engine=sglang engine.version=0.5.17 …         # writes away/plan.pkl and away/site
     PYTHONPATH=away/site:$PYTHONPATH python3 -m benchmarks.away measure away/plan.pkl OUT   # there
-    python -m benchmarks.away log OUT                 # MLflow and report, here
+    python -m benchmarks.away log OUT [RUNS]          # MLflow and report, here, in runs/
 
 The same turns, records and checks as `python -m pipeline`; only the processes differ: SGLang's
 server is one by itself, so that cells run in the measuring process.
@@ -153,13 +153,12 @@ def end_skipped(planned: Planned, sweep: SweepFolder) -> bool:
     return bool(planned.impossible)
 
 
-def log(out: Path) -> None:
-    """Bring a sweep that was measured elsewhere into runs/, MLflow and a report."""
+def log(out: Path, runs: Path) -> None:
+    """Bring sweeps that were measured elsewhere into a folder of runs, its MLflow, and reports."""
     from pipeline.report import write_report
     from pipeline.store import SweepFolder
     from pipeline.track import sync
 
-    runs = Path("runs").absolute()
     for found in sorted(out.glob("sweeps/*")):
         folder = runs / "sweeps" / found.name
         shutil.copytree(found, folder, dirs_exist_ok=True)
@@ -177,4 +176,4 @@ if __name__ == "__main__":
     elif verb == "measure":
         measure(Path(target), Path(rest[0]))
     else:
-        log(Path(target))
+        log(Path(target), Path(rest[0] if rest else "runs").absolute())

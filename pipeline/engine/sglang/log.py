@@ -24,6 +24,7 @@ _PHASES = (
 )
 _BIND = re.compile(r"[Aa]ddress already in use|Errno 98|Port \d+ is (already )?in use")
 _MEMORY = re.compile(r"out of memory|Not enough memory|OutOfMemory")
+_CRASH = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed with exit code")
 _REFUSAL = re.compile(r"^[\w. -]+: error: (.+)$", re.MULTILINE)  # of argparse
 
 
@@ -60,11 +61,12 @@ class ServerLog:
 
     @property
     def cause(self) -> str:
-        """The line that says best why the server ended: the last error, else the last line."""
+        """The line that says best why the server ended: a death, the last error, the last line."""
         lines = [line.strip() for line in self.text.splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
         memory = [line for line in lines if _MEMORY.search(line)]
-        return (memory or errors or lines or ["it said nothing"])[-1]
+        crashes = [line for line in lines if _CRASH.search(line)]
+        return (memory or crashes or errors or lines or ["it said nothing"])[-1]
 
     @property
     def bind_failed(self) -> bool:

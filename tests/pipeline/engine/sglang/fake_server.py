@@ -50,6 +50,8 @@ def read(arguments: list[str]) -> dict[str, str]:
 class State:
     """What the pretended scheduler did since the last flush."""
 
+    scheduler: subprocess.Popen
+
     def __init__(self, given: dict[str, str]) -> None:
         self.given = given
         self.width = int(given.get("speculative-num-draft-tokens", 1))
@@ -69,7 +71,7 @@ class State:
         self.first[body.get("rid", "probe")] = time.perf_counter()
         done = 1
         while done < limit:
-            time.sleep(STEP_S)
+            time.sleep(STEP_S if self.scheduler.poll() is None else 600)
             accepted = min(ACCEPTED[len(correct) % len(ACCEPTED)], self.width - 1)
             correct.append(accepted)
             done += accepted + 1
@@ -270,11 +272,12 @@ def serve(arguments: list[str]) -> None:
         if len(count.read_text()) < 3:
             say("ERROR: [Errno 98] error while attempting to bind on address")
             sys.exit(1)
-    if FAULT == "runs_out_of_memory":
+    config = json.loads((Path(given["model-path"]) / "config.json").read_text())
+    if FAULT == "runs_out_of_memory" or config["num_hidden_layers"] > 1000:
         say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.")
         os._exit(-9)
     sleeper = ["sglang::scheduler_TP0", "-c", "import time; time.sleep(600)"]
-    subprocess.Popen(sleeper, executable=sys.executable)  # in the same group
+    State.scheduler = subprocess.Popen(sleeper, executable=sys.executable)  # in the same group
     if FAULT == "ignores_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     announce()

@@ -1,0 +1,5 @@
+"""The stand-in for SGLang also serves the scripts that start real servers."""
+
+from tests.pipeline.engine.sglang.conftest import folder, python
+
+__all__ = ["folder", "python"]
