@@ -42,7 +42,7 @@ class SglangEngine:
         start_timeout_s: From launch to a real completion; a large model loads for many minutes.
         request_timeout_s: For one answer.
         hang_timeout_s: Silence of a server that should answer.
-        stop_timeout_s: From SIGTERM to the end; then the group is killed.
+        stop_timeout_s: From SIGTERM to the end of a sound server; then the group is killed.
         fence_timeout_s: For the GPUs' memory to come back.
         extra_args: More server arguments, as written on a command line.
     """

@@ -139,7 +139,9 @@ class Server:
         Raises:
             RuntimeError: A process or its memory is still there.
         """
-        self.family.end(self._launch.time_outs.stop)
+        # A server that is broken or not up yet has nothing to drain, and might never end by itself.
+        sound = not self.family.lost and self.client.healthy(HEALTH_S)
+        self.family.end(self._launch.time_outs.stop if sound else 0.0)
         self.log.close()
         fence(self._before, self._launch.time_outs.fence)
 
