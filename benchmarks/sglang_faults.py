@@ -33,7 +33,7 @@ import psutil
 from hydra import compose, initialize_config_module
 
 from benchmarks.away import Here, new_sweep, turns_of
-from benchmarks.too_large import refusal, write_too_large
+from benchmarks.too_large import WEIGHTS, refusal, write_too_large
 from pipeline.build import build_cells
 from pipeline.engine.sglang import server
 from pipeline.engine.sglang.gpus import SLACK_MIB, gpus
@@ -125,6 +125,7 @@ def refused_before_launch(out: Path, overrides: list[str]) -> bool:
     plan, _ = planned([*overrides, "drafter=none"])
     folder = write_too_large(plan.cell.target, out / "too_large")
     said = refusal(lambda: planned([*overrides, "drafter=none", f"target.source={folder}"]))
+    (folder / WEIGHTS).unlink()  # whoever copies OUT would read all of its emptiness
     amiss = "GiB are missing" not in said
     print(
         f"{'WRONG ' if amiss else ''}memory, before any launch: {said or 'let through'}", flush=True

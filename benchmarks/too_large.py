@@ -14,7 +14,7 @@ from pipeline.cache import cache_root
 from pipeline.engine.sglang.model import model_path
 from pipeline.target import Target
 
-FILE_BYTES = 8 * 2**40
+WEIGHTS, FILE_BYTES = "model.safetensors", 8 * 2**40
 # 6 GiB a layer, so that memory is full after a few dozen of them, within seconds.
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
@@ -45,7 +45,7 @@ def write_too_large(small: Target, folder: Path) -> Path:
     config = json.loads((source / "config.json").read_text())
     kept = {key: config[key] for key in _KEPT if key in config}
     (folder / "config.json").write_text(json.dumps(SHAPE | kept, indent=1))
-    with (folder / "model.safetensors").open("wb") as file:
+    with (folder / WEIGHTS).open("wb") as file:
         file.truncate(FILE_BYTES)
     return folder
 

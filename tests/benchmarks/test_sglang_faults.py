@@ -65,6 +65,7 @@ def test_each_fault_leaves_a_record_with_its_cause_and_the_next_server_is_measur
 def test_a_fault_alone_is_followed_by_a_cell_that_is_measured(commit, tmp_path, capsys):
     assert commit("memory") == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["after", "memory", "too_large"]
+    assert not list((tmp_path / "out").rglob("*.safetensors")), "a huge file would be copied"
     assert json.loads((tmp_path / "out/too_large/config.json").read_text())["vocab_size"] == 128
 
 
