@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 KILL_S = 20.0
+TRACKER_S = 5.0
 POLL_S = 0.02
 
 
@@ -77,6 +78,8 @@ class Family:
     def end(self, grace_s: float) -> None:
         """Ask the head to end, then kill whatever is left of the group; once.
 
+        Shared memory outlives those that are killed, and its trackers free it once they are gone.
+
         Args:
             grace_s: From asking to killing.
 
@@ -91,16 +94,14 @@ class Family:
             self._head.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._head.wait(grace_s)
+        trackers = [process for process in self.members if _is_tracker(process)]
+        _kill(process for process in self.members if process not in trackers)
+        _wait(trackers, TRACKER_S)
         self._signal(signal.SIGKILL)
-        for process in self.members:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        _kill(self.members)
         self._head.wait(KILL_S)
-        deadline = time.monotonic() + KILL_S
-        while alive := [process for process in self.members if _is_alive(process)]:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"processes of the server cannot be killed: {alive}")
-            time.sleep(POLL_S)
+        if alive := _wait(self.members, KILL_S):
+            raise RuntimeError(f"processes of the server cannot be killed: {alive}")
         self._gone = True
 
     def _signal(self, number: signal.Signals) -> None:
@@ -119,10 +120,34 @@ def _is_alive(process: psutil.Process) -> bool:
 
 def _title(process: psutil.Process) -> str:
     """Return what a process calls itself, "" if it is gone."""
+    return next(iter(_command(process)), "")
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    """Whether it is what Python starts to unlink the shared memory of processes that died."""
+    return any("multiprocessing.resource_tracker" in word for word in _command(process))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Return a process's command, [] if it is gone."""
     try:
-        return (process.cmdline() or [process.name()])[0]
+        return process.cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
+        return []
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _wait(processes: Sequence[psutil.Process], longest_s: float) -> list[psutil.Process]:
+    """Wait until all are gone; return those that are not."""
+    deadline = time.monotonic() + longest_s
+    while (alive := [p for p in processes if _is_alive(p)]) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return alive
 
 
 def _listens(process: psutil.Process, port: int) -> bool:

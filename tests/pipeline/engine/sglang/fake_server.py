@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 FAULT = os.environ.get("FAKE_FAULT", "")
@@ -51,11 +52,11 @@ class State:
     """What the pretended scheduler did since the last flush."""
 
     scheduler: subprocess.Popen
+    folder = Path(os.environ.get("SPECROI_SGLANG_FOLDER", ""))
 
     def __init__(self, given: dict[str, str]) -> None:
         self.given = given
         self.width = int(given.get("speculative-num-draft-tokens", 1))
-        self.folder = Path(os.environ["SPECROI_SGLANG_FOLDER"])
         decode_graph = given["cuda-graph-backend-decode"] == "full"
         eager = os.environ.get("SPECROI_SGLANG_EAGER_VERIFY") == "1"
         self.mode = "target_verify" if self.width > 1 else "decode"
@@ -254,12 +255,15 @@ def announce() -> None:
         say("[2026-01-01 00:00:00] specroi plugin active: decoded, forward")
 
 
-def serve(arguments: list[str]) -> None:
-    """Play `sglang.launch_server`."""
-    given = read(arguments)
+def parse(arguments: list[str]) -> None:
+    """Refuse what argparse would."""
     if unknown := [w for w in arguments if w.startswith("--") and w not in options()]:
         say(f"sglang serve: error: unrecognized arguments: {' '.join(unknown)}")
         sys.exit(2)
+
+
+def load(given: dict[str, str]) -> None:
+    """Break a start."""
     for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
         assert name in os.environ, name
     say("Load weight begin. avail mem=100 GB")
@@ -276,8 +280,18 @@ def serve(arguments: list[str]) -> None:
     if FAULT == "runs_out_of_memory" or config["num_hidden_layers"] > 1000:
         say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB.")
         os._exit(-9)
+
+
+def serve(arguments: list[str]) -> None:
+    """Play `sglang.launch_server`."""
+    given = read(arguments)
+    parse(arguments)
+    load(given)
     sleeper = ["sglang::scheduler_TP0", "-c", "import time; time.sleep(600)"]
     State.scheduler = subprocess.Popen(sleeper, executable=sys.executable)  # in the same group
+    if FAULT == "shares_memory":
+        shared = SharedMemory(create=True, size=1)
+        (State.folder / "shared").write_text(shared.name)
     if FAULT == "ignores_sigterm":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     announce()

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -104,6 +105,15 @@ def test_a_server_that_hangs_is_killed_without_waiting_for_its_end(cell, started
     began = time.monotonic()
     session.close()
     assert time.monotonic() - began < 6
+
+
+def test_shared_memory_of_a_server_that_is_killed_is_freed(cell, started):
+    session = started(cell, "shares_memory")
+    shared = Path("/dev/shm") / (session._folder / "shared").read_text()
+    assert shared.exists()
+    os.killpg(session.server.family._head.pid, signal.SIGSTOP)
+    session.close()
+    assert not shared.exists()
 
 
 def test_closing_twice_does_no_harm(cell, started):
