@@ -3,8 +3,9 @@
 `python -m experiments.k2_transfer FOLDER` makes the data, trains the stand-in for the published
 head on stories alone, trains it further on the target's own answers with its map overwritten, kept
 and remapped (each as a new head is trained, at a tenth of the learning rate, as a fine-tune usually
-has, on a tenth of the answers, and not at all), and writes the table. Started again it goes on where it was.
-Further settings may follow: those of the data begin with `data:`, all others are of the trainings.
+has, on a tenth of the answers, and not at all), and writes the table. Started again it goes on
+where it was. Further settings may follow: those of the data begin with `data:`, all others are of
+the trainings.
 """
 
 from __future__ import annotations
