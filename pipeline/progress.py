@@ -10,7 +10,7 @@ from typing import TextIO
 
 from pipeline.measure import measure
 from pipeline.record import CellRecord, Status
-from pipeline.statistics import half_width
+from pipeline.statistics import noise
 
 PLAIN_EVERY_S = 10.0  # without a terminal a status line is only worth printing now and then
 
@@ -106,8 +106,8 @@ def numbers(record: CellRecord) -> str:
         figures = measure(record, None).overall
     except ValueError:  # every response ended at its first token
         return "no verify step yet"
-    noise = half_width(record.repetitions)
-    spread = f" ±{100 * noise:.1f} %" if noise == noise else ""
+    said = noise(record.repetitions)
+    spread = f" {said}" if said.startswith("±") else ""
     return (
         f"{figures.tok_s.value:.1f} tok/s{spread}, accept length {figures.accept_length.value:.2f}"
     )

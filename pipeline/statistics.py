@@ -108,11 +108,30 @@ def half_width(repetitions: Sequence[Sequence[Response]]) -> float:
     """
     if len(repetitions) < 2:
         return math.nan
-    rates = [
+    rates = _rates(repetitions)
+    return student(len(rates) - 1) * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
+
+
+def noise(repetitions: Sequence[Sequence[Response]]) -> str:
+    """Say how far repetitions tell tok/s, "" where there is only one.
+
+    Student's interval of two is so wide that it tells nobody anything: they are told apart.
+    """
+    if len(repetitions) < 2:
+        return ""
+    if len(repetitions) == 2:
+        rates = _rates(repetitions)
+        apart = abs(rates[0] - rates[1]) / fmean(rates)
+        return f"2 repetitions {100 * apart:.1f} % apart"
+    return f"±{100 * half_width(repetitions):.1f} %"
+
+
+def _rates(repetitions: Sequence[Sequence[Response]]) -> list[float]:
+    """Return the tokens per ms of each repetition of the whole workload."""
+    return [
         sum(sum(r.committed) for r in responses) / sum(r.decode_ms for r in responses)
         for responses in repetitions
     ]
-    return student(len(rates) - 1) * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
 
 
 def stop_reason(
@@ -140,10 +159,13 @@ def stop_reason(
         return ""
     width = half_width(repetitions)
     seconds = sum(r.prefill_ms + r.decode_ms for rep in repetitions for r in rep) / 1000
-    reached = f"±{100 * width:.1f} % of tok/s" if count > 1 else "noise of tok/s unknown"
-    after = f"{reached} after {count} repetition{'s' if count > 1 else ''}"
     if count >= min_repetitions and width <= precision:
-        return f"precise: {after}"
+        return f"precise: ±{100 * width:.1f} % of tok/s after {count} repetitions"
+    after = f"{noise(repetitions)} of tok/s after {count} repetitions"
+    if count == 1:
+        after = "noise of tok/s unknown after 1 repetition"
+    if count == 2:
+        after = f"tok/s of its {noise(repetitions)}"
     if count >= max_repetitions:
         return f"max_repetitions {max_repetitions} reached: {after}"
     if seconds * (count + 1) / count > max_seconds:

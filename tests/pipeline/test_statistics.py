@@ -121,3 +121,11 @@ def test_one_repetition_says_nothing_about_noise():
     assert stop_reason(one, 0.5, 3, 1, 300) == (
         "max_repetitions 1 reached: noise of tok/s unknown after 1 repetition"
     )
+
+
+def test_of_two_repetitions_it_is_said_how_far_they_are_apart():
+    two = repetitions((10.0,), (12.5,))  # 100 and 80 tok/s
+    assert stop_reason(two, 0.02, 2, 2, 300) == (
+        "max_repetitions 2 reached: tok/s of its 2 repetitions 22.2 % apart"
+    )
+    assert stop_reason(two, 2.0, 2, 2, 300).startswith("precise: ±141.2 % of tok/s after 2")

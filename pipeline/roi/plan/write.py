@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.record import write_atomically
 from pipeline.roi.plan.anatomy import Anatomy
 from pipeline.roi.plan.parts import Part
-from pipeline.statistics import half_width
+from pipeline.statistics import noise
 from pipeline.wording import code, number, percent, table
 
 NAME = "eagle-fast-verify.md"
@@ -106,12 +106,8 @@ def _stops(found: Anatomy, needed: float) -> Iterator[str]:
             "No change of the step breaks even at this accept length; the drafter must reach"
             f" {short:.2f} even with all of them. Stop here and work on the drafter."
         )
-    half = _half_width(found)
-    if half == half:
-        yield (
-            f"A change under {number(half)} ms is inside the noise of repeating"
-            f" (±{100 * half / found.step_ms:.1f} % of tok/s): repeat more before judging one."
-        )
+    if said := noise(found.record.repetitions):
+        yield f"Noise of repeating, of tok/s: {said}. Repeat more before judging a smaller change."
     for name, figures in found.measurement.classes.items():
         if figures.versus is None:
             continue
@@ -123,8 +119,3 @@ def _stops(found: Anatomy, needed: float) -> Iterator[str]:
         else:
             paying = "pays today" if figures.versus.speed_up.low > 1 else "is not shown to lose"
             yield f"On {name} it {paying} ({figures.versus.speed_up.value:.2f}x)."
-
-
-def _half_width(found: Anatomy) -> float:
-    """Return the step time that repeating cannot tell apart, in ms; NaN with one repetition."""
-    return found.step_ms * half_width(found.record.repetitions)
