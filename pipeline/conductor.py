@@ -118,7 +118,7 @@ class Sweep:
         for record in failed:
             self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
         self.progress.say(f"report: {report}")
-        self.progress.say(f"dashboard: {self.settings.dashboard}")
+        self.progress.say(f"dashboard: {self.settings.dashboard(self.sender.tracker.page)}")
         return FAILED if failed else OK
 
 

@@ -17,6 +17,8 @@ from pipeline.lane import Worker
 from pipeline.measuring import Measuring
 from pipeline.provenance import masked
 
+PORT = 5000  # MLflow's own choice
+
 
 class Launcher(Protocol):
     """Where cells run: Ray (`pipeline.launcher`), or this process in tests."""
@@ -118,13 +120,17 @@ class Settings:
         uri = masked(self.tracking_uri)
         return {"uri": uri, "experiment": self.experiment, "runs": str(self.runs)}
 
-    @property
-    def dashboard(self) -> str:
-        """How to look at the runs: an address, or the command that serves it."""
+    def dashboard(self, page: str) -> str:
+        """How to look at the runs: an address, and the command that serves it if none does.
+
+        Args:
+            page: What stands behind the dashboard's address.
+        """
         uri = masked(self.tracking_uri)
         if uri.startswith("http"):
-            return uri
-        return f"mlflow ui --host 127.0.0.1 --backend-store-uri {uri}"
+            return f"{uri.rstrip('/')}{page}"
+        serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {uri}"
+        return f"{serve}, then http://127.0.0.1:{PORT}{page}"
 
 
 def _without_hydra(config: DictConfig) -> list[str]:

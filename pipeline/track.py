@@ -80,6 +80,14 @@ class Tracker:
                 " leave the setting out for a store in the folder of runs"
             ) from None
 
+    @property
+    def page(self) -> str:
+        """The experiment's runs, behind the dashboard's address.
+
+        The address alone opens on a page for traces of chat models, which shows none of them.
+        """
+        return f"/#/experiments/{self.experiment_id}/runs?workflowType=machine_learning"
+
     def begin(self, sweep: SweepFolder) -> str:
         """Return the run id of the sweep's parent run, made if it is not there.
 

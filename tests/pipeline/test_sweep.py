@@ -175,3 +175,13 @@ def test_mlflow_holds_what_the_disk_holds(tmp_path):
         "sweep.json",
     }
     assert parent.data.metrics["best_tok_s"] == pytest.approx(500)
+
+
+def test_the_last_line_leads_to_the_runs_and_not_to_the_traces_of_chat_models(tmp_path, capsys):
+    sweep(tmp_path, [plan(TinyEngine("a"))])
+    (mine,) = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments(
+        filter_string="name != 'Default'"
+    )
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("dashboard: mlflow ui ")
+    assert last.endswith(f"/#/experiments/{mine.experiment_id}/runs?workflowType=machine_learning")
