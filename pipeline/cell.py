@@ -59,15 +59,14 @@ class Cell:
 
     @property
     def cell_id(self) -> str:
-        """Identity: a hash of every setting and of the prompts, 12 hex digits."""
-        text = json.dumps(describe(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Identity: a hash of the prompts and of every setting but time-outs, 12 hex digits."""
+        return _digest(_measured(describe(self)))
 
     @property
     def comparison(self) -> str:
         """Hash of what cells must share to be compared: all but drafter and verify backend."""
         kept = {k: v for k, v in describe(self).items() if k not in ("drafter", "verify")}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+        return _digest(_measured(kept))
 
     @property
     def is_baseline(self) -> bool:
@@ -85,6 +84,18 @@ def describe(part: Any) -> Any:
     if isinstance(part, dict):
         return {str(key): describe(value) for key, value in part.items()}
     return part
+
+
+def _measured(plain: Any) -> Any:
+    """Leave out time-outs: how long one waits for a server changes no figure of it."""
+    if isinstance(plain, dict):
+        kept = {key: value for key, value in plain.items() if not key.endswith("_timeout_s")}
+        return {key: _measured(value) for key, value in kept.items()}
+    return [_measured(item) for item in plain] if isinstance(plain, list) else plain
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def flat(cell: Cell) -> dict[str, str]:

@@ -71,9 +71,18 @@ def test_a_held_accept_length_is_marked_and_kept_apart_from_real_ones(sweep, cel
     assert records[1].label == "ngram × graph_captured (accept length held at 2.5)"
     assert records[0].label == "none × graph_captured"
     assert not records[1].greedy, "its text is not the target's"
-    assert [r.status for r in judge(records)] == [Status.OK, Status.OK]
+    assert [r.status for r in records] == [Status.OK, Status.OK]
+    assert not any("differs from" in r.reason for r in judge(records))
     assert {cell.comparison for cell in cells} != {ngram_cell.comparison}
     assert len({cell.comparison for cell in cells}) == 1
+
+
+def test_waiting_longer_for_a_server_makes_no_other_cell_of_it(cell):
+    patient = replace(cell, engine=replace(cell.engine, start_timeout_s=9999.0))
+    other = replace(cell, engine=replace(cell.engine, page_size=16))
+    assert patient.cell_id == cell.cell_id
+    assert patient.comparison == cell.comparison
+    assert other.cell_id != cell.cell_id
 
 
 def test_a_drafter_that_only_a_server_has_is_refused_by_the_torch_engine(cell):
