@@ -11,11 +11,10 @@ margin of one is allowed. Both sweeps must use one dtype.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.engine.base import Response
-from pipeline.lossless import compare_outputs
+from pipeline.lossless import compare_outputs, num_equal
 from pipeline.measure import measure
 from pipeline.record import CellRecord, Status, load_record
 
@@ -70,13 +69,6 @@ def over_shared_tokens(one: CellRecord, other: CellRecord) -> tuple[float, float
             count[1] += committed
     ours, theirs = (committed / steps for steps, committed in counts)
     return ours, theirs, tokens
-
-
-def num_equal(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two responses begin with in common."""
-    pairs = zip(one, other, strict=False)
-    shorter = min(len(one), len(other))
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
 
 
 def within(response: Response, num_tokens: int) -> tuple[int, int]:

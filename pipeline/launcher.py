@@ -120,13 +120,13 @@ class RayLauncher:
         threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
         inherited = {k: v for k in INHERITED if (v := os.environ.get(k))}
         environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark} | inherited
+        is_local = self.address == LOCAL
         actor = ray.remote(CellRun).options(
             num_cpus=self.cpus_per_cell,
             num_gpus=self.gpus_per_cell or gpus,
             max_restarts=0,
-            runtime_env={} if self.address == LOCAL else {"env_vars": _joined(mark)},
+            runtime_env={} if is_local else {"env_vars": _joined(mark)},
         )
-        is_local = self.address == LOCAL
         worker = RayWorker(actor.remote(environment, log, Path.cwd()), mark, is_local)
         worker.begin("pid")
         try:

@@ -91,6 +91,13 @@ def tolerance(record: CellRecord) -> float:
     return TOLERANCE.get(record.settings.get("dtype", ""), TOLERANCE["float32"])
 
 
+def num_equal(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many token ids two outputs begin with in common."""
+    pairs = zip(one, other, strict=False)
+    shorter = min(len(one), len(other))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+
+
 def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:
     """Compare every response of a greedy cell with the first repetition of plain decode.
 
@@ -129,9 +136,7 @@ def _divergences(
 
 def _first_divergence(reference: Response, response: Response, repetition: int) -> Divergence:
     """Return where two unequal responses part."""
-    pairs = zip(reference.tokens, response.tokens, strict=False)
-    shorter = min(len(reference.tokens), len(response.tokens))
-    index = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+    index = num_equal(reference.tokens, response.tokens)
 
     def at(values: Sequence[float] | Sequence[int]) -> float | int | None:
         return values[index] if index < len(values) else None

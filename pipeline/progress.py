@@ -106,8 +106,7 @@ def numbers(record: CellRecord) -> str:
         figures = measure(record, None).overall
     except ValueError:  # every response ended at its first token
         return "no verify step yet"
-    said = noise(record.repetitions)
-    spread = f" {said}" if said.startswith("±") else ""
+    spread = f" {noise(record.repetitions)}" if len(record.repetitions) > 2 else ""
     return (
         f"{figures.tok_s.value:.1f} tok/s{spread}, accept length {figures.accept_length.value:.2f}"
     )

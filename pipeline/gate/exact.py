@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from pipeline.gate.arm import Arm, accept_length
 from pipeline.gate.findings import Finding, Weight
+from pipeline.lossless import num_equal
 from pipeline.measure import accept_rate
 
 Text = Callable[[int], str]
@@ -43,9 +44,7 @@ def _outputs(candidate: Arm, reference: Arm, text: Text) -> Iterator[Finding]:
         tokens = got.tokens if got else ()
         if tokens == expected.tokens:
             continue
-        pairs = zip(expected.tokens, tokens, strict=False)
-        shorter = min(len(expected.tokens), len(tokens))
-        place = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+        place = num_equal(expected.tokens, tokens)
         was, now = (_named(t[place : place + 1], text) for t in (expected.tokens, tokens))
         line = f"{now} instead of {was}"
         if place < len(expected.margins):

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.engines_agree import num_equal, within
+from benchmarks.engines_agree import within
 from pipeline.engine.base import Response
+from pipeline.lossless import num_equal
 
 RESPONSE = Response(
     prompt_id="p",

@@ -1,7 +1,6 @@
 """The script that breaks real servers, on servers that play SGLang."""
 
 import json
-import os
 
 import pytest
 
@@ -11,14 +10,9 @@ from pipeline.store import SweepFolder
 
 
 @pytest.fixture
-def commit(tmp_path, monkeypatch, python, folder):
+def commit(tmp_path, monkeypatch, driver_says, python, folder):
     """Commits faults; returns how many left something wrong."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nprintf '0, GPU-0, H200, 10, 143771\\n'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    driver_says("printf '0, GPU-0, H200, 10, 143771\\n'")
     monkeypatch.setenv("FAKE_FAULT", "")
 
     def commit(*names: str) -> int:

@@ -1,6 +1,5 @@
 """A grid planned here, measured on another machine with all servers up at once, and logged here."""
 
-import os
 import pickle
 import shutil
 
@@ -31,14 +30,9 @@ def overrides(python, folder):
 
 
 @pytest.fixture
-def full_gpu(tmp_path, monkeypatch):
+def full_gpu(driver_says):
     """A driver's tool that tells of one GPU, all but full with the memory of other servers."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nprintf '0, GPU-0, NVIDIA H200, 140000, 143771\\n'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    driver_says("printf '0, GPU-0, NVIDIA H200, 140000, 143771\\n'")
 
 
 def test_servers_that_share_a_full_gpu_are_measured_in_turn_and_logged_in_another_folder(

@@ -147,7 +147,7 @@ def test_a_grid_of_servers_runs_on_a_cluster_that_was_started_elsewhere(
     assert [record.status for record in SweepFolder(sweep).records()] == [Status.OK] * 2
     assert (sweep / "report.md").is_file()
     gpus = (tools / "seen").read_text().splitlines()
-    assert set(gpus[-4:]) == {"0,1"}, "each cell asks the parser, then serves, on both its GPUs"
+    assert set(gpus[-4:]) == {"0,1"}, "each cell asks the version, then serves, on both its GPUs"
 
 
 def test_what_a_killed_worker_started_is_gone_before_the_next_cell_begins(environment, tmp_path):

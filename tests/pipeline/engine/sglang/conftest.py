@@ -1,6 +1,7 @@
 """An interpreter that plays SGLang, a target folder, and cells for them."""
 
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -55,6 +56,21 @@ def folder(tmp_path) -> Path:
     (path / "tokenizer_config.json").write_text("{}")
     Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(path / "tokenizer.json"))
     return path
+
+
+@pytest.fixture
+def driver_says(tmp_path, monkeypatch):
+    """Puts a driver's tool before the machine's own: a shell script that tells of GPUs."""
+
+    def put(script: str) -> None:
+        tool = tmp_path / "bin" / "nvidia-smi"
+        tool.parent.mkdir()
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return put
 
 
 @pytest.fixture

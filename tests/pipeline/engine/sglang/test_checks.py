@@ -1,7 +1,6 @@
 """What cannot run is refused before a server is launched, with the setting and the fix."""
 
 import json
-import os
 import time
 from dataclasses import replace
 
@@ -25,17 +24,12 @@ def refused(cell, message: str) -> None:
 
 
 @pytest.fixture
-def gpus(tmp_path, monkeypatch):
+def gpus(driver_says):
     """Puts a driver's tool on the path that tells of GPUs with a few MiB."""
 
     def put(count: int, total_mib: int) -> None:
         rows = "".join(f"{i}, GPU-{i}, H200, 10, {total_mib}\\n" for i in range(count))
-        tool = tmp_path / "bin" / "nvidia-smi"
-        tool.parent.mkdir()
-        tool.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
-        tool.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        driver_says(f"printf '{rows}'")
 
     return put
 

@@ -1,6 +1,5 @@
 """The fence after a server: memory must be back, else its holder is named."""
 
-import os
 import threading
 
 import pytest
@@ -9,17 +8,9 @@ from pipeline.engine.sglang.gpus import MemoryNotBack, fence, gpus, wait_for_roo
 
 
 @pytest.fixture
-def driver(tmp_path, monkeypatch):
+def driver(tmp_path, driver_says):
     """A driver's tool whose answers are files."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(
-        "#!/bin/sh\n"
-        f'case "$1" in --query-gpu*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac\n'
-    )
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    driver_says(f'case "$1" in --query-gpu*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac')
     (tmp_path / "apps").write_text("GPU-b, 4242, sglang::scheduler, 70000\n")
 
     def holds(*used: int) -> None:
