@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import hypot
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def fitted(line: Sequence[Cost], target: str, layers: int) -> str:
 def kimi_lines(cells: Sequence[Cost]) -> Iterator[str]:
     """Yield a layer's cost by difference of depths, and what 61 layers come to; ms (GPU ms).
 
-    What repetitions differ by is multiplied as a layer is, so it is said behind the 61.
+    What repetitions differ by is multiplied as a layer is: its standard error is behind the 61.
     """
     by = {(c.backend, c.width, c.target): c for c in cells if DEPTH.match(c.target)}
     shallow, deep = sorted(name for name in SLICES if DEPTH.match(name))
@@ -91,16 +92,16 @@ def kimi_lines(cells: Sequence[Cost]) -> Iterator[str]:
     heads += ["a layer with experts", "61 layers", "of it reading experts, bf16 / int4"]
     yield f"| {' | '.join(heads)} |"
     yield "| :-- |" + " --: |" * (len(heads) - 1)
-    times = depths[1] - depths[0]
+    many = KIMI_K2_5.moe_layers / (depths[1] - depths[0])
     for backend, width in dict.fromkeys((b, w) for b, w, _ in by):
         pair = [by.get((backend, width, name)) for name in (shallow, deep)]
         texts = [both(cell) for cell in pair] + ["", ""]
         if (low := pair[0]) and (high := pair[1]):
             one, two = (np.array([c.verify_ms, c.gpu_ms]) for c in (low, high))
-            layer = (two - one) / times
-            ms, gpu = one + KIMI_K2_5.moe_layers * layer
-            apart = KIMI_K2_5.moe_layers / times * (low.apart_ms + high.apart_ms)
-            texts[2:] = f"{layer[0]:.3f} ({layer[1]:.3f})", f"{ms:.2f} ± {apart:.2f} ({gpu:.2f})"
+            layer = (two - one) / (depths[1] - depths[0])
+            ms, gpu = one + many * (two - one)
+            error = hypot(many * high.error_ms, (1 - many) * low.error_ms)
+            texts[2:] = f"{layer[0]:.3f} ({layer[1]:.3f})", f"{ms:.2f} ± {error:.2f} ({gpu:.2f})"
         reading = KIMI_K2_5.moe_layers * distinct(deep, width) * read_us(deep) / 1e3
         int4 = reading * INT4_GROUP_32 / BF16
         yield f"| {backend} | {width} | {' | '.join(texts)} | {reading:.2f} / {int4:.2f} |"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import nan, sqrt
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import NamedTuple
 
 from pipeline.record import CellRecord, Status
@@ -21,7 +22,7 @@ class Cost(NamedTuple):
         verify_ms: The target's forward, the host's part in it included.
         gpu_ms: Its kernels, all-reduces at their fastest; without these where a step is eager, for
             there even the fastest waits for a late rank.
-        apart_ms: How far a repetition's median is from `verify_ms` at most.
+        error_ms: Standard error of `verify_ms`, by its repetitions; NaN of a single one.
         sums: Which all-reduces ran, and how many kernels in all.
     """
 
@@ -31,7 +32,7 @@ class Cost(NamedTuple):
     width: int
     verify_ms: float
     gpu_ms: float
-    apart_ms: float
+    error_ms: float
     sums: str
 
 
@@ -48,9 +49,14 @@ def cost(record: CellRecord) -> Cost:
         record.width,
         middle,
         parts.compute + (0.0 if eager else parts.wire),
-        max(abs(median(turn) - middle) for turn in turns),
+        standard_error([median(turn) for turn in turns]),
         record.settings["trace"],
     )
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean of equally noisy values; NaN of a single one."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else nan
 
 
 def unusual(params: Mapping[str, str]) -> Iterator[str]:

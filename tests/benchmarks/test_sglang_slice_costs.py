@@ -37,10 +37,10 @@ def test_a_backend_is_named_with_what_is_unlike_its_default():
     assert measured("t", "graph_captured", 1.0, **params).backend == "graph_captured"
 
 
-def test_sixty_layers_are_the_difference_of_depths_with_what_repetitions_differ_by():
+def test_sixty_layers_are_the_difference_of_depths_with_the_error_that_repetitions_leave():
     cells = [measured(f"kimi_slice_{n}", "graph_captured", ms) for n, ms in ((1, 1.0), (4, 1.3))]
     row = list(kimi_lines(cells))[-1]
-    assert "| 1.000 (0.210) | 1.300 (0.210) | 0.100 (0.000) | 7.00 ± 4.00 (0.21) |" in row
+    assert "| 1.000 (0.210) | 1.300 (0.210) | 0.100 (0.000) | 7.00 ± 2.76 (0.21) |" in row
 
 
 def test_a_slice_whose_other_depth_is_missing_is_shown_and_not_extrapolated():

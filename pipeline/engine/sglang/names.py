@@ -125,5 +125,6 @@ def fusable(architecture: str, num_layers: int) -> float | None:
     """
     return {
         "Qwen3MoeForCausalLM": 2.0 * num_layers - 1,
+        "DeepseekV3ForCausalLM": 2.0 * num_layers - 1,
         "Qwen3ForCausalLM": float(num_layers),
     }.get(architecture)
