@@ -1,7 +1,7 @@
-"""Worker processes on Ray: a fresh one per cell, never restarted, killed with all that it started.
+"""Where cells run: Ray on this machine or a cluster of it, a fresh process per cell.
 
-The only module that imports Ray, and only when it is used: Ray reads on import where it may listen.
-What is measured when is decided in `pipeline.turns`.
+Ray is imported here and in `pipeline.worker` alone, and only when it is used: it reads on import
+where it may listen. What is measured when is decided in `pipeline.turns`.
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pipeline.lane import WorkerFailed
 from pipeline.measuring import check_positive
-from pipeline.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK, kill_marked
+from pipeline.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK
 from pipeline.run import CellRun
+from pipeline.worker import RayWorker, one_line
 
 LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small
 SPAWN_TIMEOUT_S = 60.0
-DEATH_TIMEOUT_S = 10.0
 LOCAL_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",  # it would hold messages back until after the sweep
@@ -95,8 +92,9 @@ class RayLauncher:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RayError, RuntimeError) as error:  # the last: other versions
             raise ValueError(
-                f"launcher.address={self.address}: no Ray cluster to join ({_line(error)}); start"
-                " one with `ray start --head` of this interpreter, or use launcher.address=local"
+                f"launcher.address={self.address}: no Ray cluster to join ({one_line(error)});"
+                " start one with `ray start --head` of this interpreter, or use"
+                " launcher.address=local"
             ) from None
         try:
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -140,68 +138,6 @@ class RayLauncher:
         return worker
 
 
-class RayWorker:
-    """A cell's process, seen from the driver.
-
-    Attributes:
-        pid: The process's id, once it has answered; -1 before.
-    """
-
-    def __init__(self, actor: Any, mark: str, is_local: bool) -> None:
-        """Remember the actor; its process is still on its way."""
-        self.pid = -1
-        self._actor = actor
-        self._mark = mark
-        self._is_local = is_local
-        self._phase = ""
-        self._pending: Any = None
-
-    def begin(self, phase: str, *arguments: Any) -> None:
-        """Begin a phase of `CellRun` without waiting for it."""
-        self._phase = phase
-        self._pending = getattr(self._actor, phase).remote(*arguments)
-
-    def result(self, timeout_s: float) -> Any:
-        """Wait for the phase's result.
-
-        Raises:
-            WorkerFailed: It raised, its process died, or it did not finish in time.
-        """
-        import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-        try:
-            return ray.get(self._pending, timeout=timeout_s)
-        except GetTimeoutError:
-            raise WorkerFailed(f"{self._phase} did not finish within {timeout_s:g} s") from None
-        except RayTaskError as error:
-            raise WorkerFailed(f"{self._phase} raised {_line(error.cause)}") from None
-        except RayActorError as error:
-            raise WorkerFailed(
-                f"process {self.pid} died in {self._phase}: {_cause(error)}"
-            ) from None
-
-    def kill(self) -> None:
-        """End the process and everything that it started."""
-        import ray
-
-        family = self._family() if self._is_local else []
-        ray.kill(self._actor, no_restart=True)
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(family, timeout=DEATH_TIMEOUT_S)
-        kill_marked(f"{CELL_MARK}={self._mark}")  # orphans, in whatever process group
-
-    def _family(self) -> list[psutil.Process]:
-        """The process and its descendants, as far as they are alive."""
-        try:
-            worker = psutil.Process(self.pid)
-            return [worker, *worker.children(recursive=True)]
-        except (psutil.NoSuchProcess, ValueError):
-            return []
-
-
 def _joined(mark: str) -> dict[str, str]:
     """Return what a worker on a cluster that runs must have from its first moment.
 
@@ -215,16 +151,3 @@ def _joined(mark: str) -> dict[str, str]:
         places = [str(Path(place).absolute()) for place in ours.split(os.pathsep)]
         out["PYTHONPATH"] = os.pathsep.join([*places, "${PYTHONPATH}"])  # Ray fills in the rest
     return out
-
-
-def _cause(error: BaseException) -> str:
-    """Say what Ray knows of a process's death; it sees no exit status."""
-    if "low on memory" in str(error):
-        return "Ray killed it because the machine's memory was nearly full"
-    return "killed from outside, out of memory, or crashed; its log may say more"
-
-
-def _line(error: BaseException | None) -> str:
-    """Return an error as one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

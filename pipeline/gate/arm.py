@@ -102,7 +102,7 @@ class HasParams(Protocol):
 _Cell = TypeVar("_Cell", bound=HasParams)
 
 
-def beside(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+def plain_beside(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
     """Return the plain-decode cell beside a cell: the one of its verify backend, else the first."""
     same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
     return next(iter(same or plain), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.gate.arm import beside
+from pipeline.gate.arm import plain_beside
 from pipeline.identities import count_fault, loop_fault
 from pipeline.lossless import compare_outputs
 from pipeline.record import CellRecord
@@ -34,7 +34,7 @@ def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | No
     plain = [
         r for r in records if r.is_baseline and r.comparison == record.comparison and r.repetitions
     ]
-    return beside(record, plain)
+    return plain_beside(record, plain)
 
 
 def _steady(record: CellRecord) -> str:
