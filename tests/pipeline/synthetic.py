@@ -1,6 +1,7 @@
 """Records as an engine would leave them, with counts and times that a reader can check by eye."""
 
 import random
+from dataclasses import replace
 
 from pipeline.engine.base import Response
 from pipeline.record import CellRecord, Status
@@ -89,6 +90,43 @@ def make_sweep(prompts_per_class=6, num_tokens=96, repetitions=3, cost=COST):
     return [
         _cell(drafter, verify, times, (prompts_per_class, num_tokens, repetitions))
         for (drafter, verify), times in cost.items()
+    ]
+
+
+def slower(record, factor):
+    """Return a cell with every time `factor` times as long, as on a machine that others use."""
+    return replace(
+        record,
+        repetitions=tuple(
+            tuple(
+                replace(
+                    r,
+                    **{
+                        name: tuple(factor * ms for ms in getattr(r, name))
+                        for name in ("verify_ms", "draft_ms", "step_ms")
+                    },
+                    decode_ms=factor * r.decode_ms,
+                )
+                for r in responses
+            )
+            for responses in record.repetitions
+        ),
+    )
+
+
+def measured_later(sweep, cell_id, best_id, factor):
+    """Return the sweep with one cell measured at a slower hour, the best baseline beside it."""
+    best = next(r for r in sweep if r.cell_id == best_id)
+    return [
+        replace(
+            slower(r, factor),
+            control_id=best_id,
+            control=slower(best, factor).repetitions,
+            turns=("later",),
+        )
+        if r.cell_id == cell_id
+        else replace(r, turns=("first",))
+        for r in sweep
     ]
 
 

@@ -5,6 +5,8 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from pipeline.judge import compare
 from pipeline.plots import distinct, draw
 from pipeline.plots.accept_rate import accept_rate
@@ -13,7 +15,7 @@ from pipeline.plots.speed import speed
 from pipeline.plots.step import step
 from pipeline.wording import cell_names
 
-from .synthetic import make_plain, make_record, make_response, make_sweep
+from .synthetic import make_plain, make_record, make_response, make_sweep, measured_later
 
 
 def cells_of(sweep):
@@ -46,6 +48,19 @@ def test_every_class_has_a_panel_and_every_bar_its_numbers():
     for axes in shown:
         assert len(texts(axes)) == 4
         assert texts(axes)[1].endswith("1.00x")
+
+
+def test_each_bar_stands_beside_the_baseline_of_its_own_turns():
+    sweep = make_sweep(2, 40)
+    later = measured_later(sweep, "ngram-graph_captured", "none-graph_captured", 2.0)
+    cells = cells_of(later)
+    lines = [line for line in speed(cells).axes[2].lines if len(set(line.get_xdata())) == 1]
+    marks = [line.get_xdata()[0] for line in lines]
+    expected = [m.classes["copy"].versus.baseline_tok_s for _, m in cells]
+    assert marks == expected
+    assert marks[3] == pytest.approx(marks[0] / 2)
+    bar = speed(cells).axes[2].patches[3].get_width()
+    assert bar / marks[3] == pytest.approx(cells[3][1].classes["copy"].speed_up)
 
 
 def test_accept_length_is_written_beside_break_even():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.judge import Comparison
-from pipeline.measure import Measurement
+from pipeline.measure import Figures, Measurement
 from pipeline.record import CellRecord
 from pipeline.roi.plan.parts import LEAST, Part, exchanges, inside, rest
 from verify.breakdown import Breakdown
@@ -19,14 +20,16 @@ class Anatomy:
     Attributes:
         record: The cell whose step it is: the dearest backend of the drafter that serves best.
         measurement: Its figures.
+        scaled: Whether other cells are of other turns, their times scaled by the baseline's there.
         parts: What can go, in the order of the cells that show it, then the bounds by size.
         floor_ms: What stays: a plain forward of the cheapest backend.
         accept_length: Tokens committed per step.
-        ms_per_token: Wall time of a token of plain decoding at its best.
+        ms_per_token: Wall time of a token of plain decoding at its best, in the cell's own turns.
     """
 
     record: CellRecord
     measurement: Measurement
+    scaled: bool
     parts: tuple[Part, ...]
     floor_ms: float
     accept_length: float
@@ -59,8 +62,10 @@ def anatomy(
     best, _ = max(cells, key=lambda cell: cell[1].overall.speed_up)
     chain = _chain(cells, best)
     record, measurement = chain[0]
-    plain = [m.overall for m in comparison.measurements.values() if m.is_baseline]
-    floor = min(f.verify_ms for f in plain)
+    plain_ms = _plain_ms(measurement.overall)
+    chain = [(r, _beside(m, plain_ms)) for r, m in chain]
+    plain = [_beside(m, plain_ms) for m in comparison.measurements.values() if m.is_baseline]
+    floor = min(m.overall.verify_ms for m in plain)
     known = {
         r.cell_id: breakdowns[r.cell_id].unslowed(m.overall.verify_ms)
         for r, m in chain
@@ -77,11 +82,31 @@ def anatomy(
     return Anatomy(
         record,
         measurement,
+        any(r.control for r, _ in chain),
         tuple(p for p in parts if p.ms > least),
         floor,
         measurement.overall.accept_length.value,
-        1000 / max(f.tok_s.value for f in plain),
+        plain_ms,
     )
+
+
+def _plain_ms(figures: Figures) -> float:
+    """Return what a token of the best baseline took in a cell's own turns."""
+    return figures.versus.levers.ms_per_token if figures.versus else math.nan
+
+
+def _beside(measurement: Measurement, plain_ms: float) -> Measurement:
+    """Return a cell with its step scaled to turns in which a plain token took `plain_ms`.
+
+    Steps of different hours are not to be taken off each other; over the baseline beside them
+    they are.
+    """
+    figures = measurement.overall
+    factor = plain_ms / _plain_ms(figures)
+    scaled = {
+        name: factor * getattr(figures, name) for name in ("step_ms", "verify_ms", "draft_ms")
+    }
+    return replace(measurement, overall=replace(figures, **scaled))
 
 
 def _chain(
@@ -93,4 +118,4 @@ def _chain(
         for r, m in cells
         if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
     ]
-    return sorted(same, key=lambda cell: -cell[1].overall.step_ms)
+    return sorted(same, key=lambda cell: -cell[1].overall.step_ms / _plain_ms(cell[1].overall))

@@ -12,6 +12,10 @@ from pipeline.statistics import noise
 from pipeline.wording import code, number, percent, table
 
 NAME = "eagle-fast-verify.md"
+OTHER_TURNS = (
+    " Cells were measured at different times, each beside the baseline again: times of other cells"
+    " are scaled by it to this one's, so they differ from the report's tables."
+)
 
 
 def write_plan(found: Anatomy, title: str, folder: Path, prefix: str = "") -> str:
@@ -32,6 +36,7 @@ def plan_blocks(found: Anatomy, title: str, picture: str) -> Iterator[str]:
         f" {number(1000 / found.ms_per_token)} of plain decoding. It breaks even at"
         f" {number(needed)} ms. Everything below is from this sweep's cells; what no cell shows"
         " is a bound and says so; speeds are at this accept length."
+        + (OTHER_TURNS if found.scaled else "")
     )
     yield "## Where the milliseconds are"
     yield f"![From the measured step to the floor]({picture})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS, FILLS = "osD^vP", (DARK, MIDDLE, "white", LIGHT)
+MARKERS, FILLS = "osD^vPp<h>*8d", (DARK, MIDDLE, "white", LIGHT)
 ISO = (0.25, 0.5, 2.0, 4.0)  # times the baseline
 HEIGHT = 3.1  # inches of a panel
 ROOM = 1.3  # the axes reach so far beyond the outermost point
@@ -30,7 +31,9 @@ def iso_speed(comparison: Comparison) -> Figure | None:
 
     Both axes are logarithmic, so that lines of equal speed are parallel and a lever's worth is a
     distance: left is a cheaper step, up a longer accept length. Above the thick line speculation
-    pays. A marker's shape is its drafter, its fill the verify backend.
+    pays. A marker's shape is its drafter, its fill the verify backend. Where the baseline ran again
+    beside a cell, the cell's step is scaled by how much slower the baseline was then, so that its
+    distance to the lines is the speed-up that the tables state.
     """
     points = list(drafted(comparison))
     if not points:
@@ -42,11 +45,13 @@ def iso_speed(comparison: Comparison) -> Figure | None:
     figure, panels = grid(len(categories), HEIGHT)
     for category, axes in zip(categories, panels, strict=True):
         own = [(records[key], f) for key, c, f in points if c == category]
-        _panel(axes, category, [f for _, f in own])
-        for record, figures in own:
+        plain = _plain_ms(comparison, category, own[0][1])
+        steps = [_step_beside(plain, f) for _, f in own]
+        _panel(axes, category, plain, (steps, [f.accept_length.value for _, f in own]))
+        for (record, figures), step in zip(own, steps, strict=True):
             marker = MARKERS[arms.index(_arm(record)) % len(MARKERS)]
-            _point(axes, figures, marker, _fill(backends, record.params["verify"]))
-    _key(figure, arms, backends)
+            _point(axes, step, figures, (marker, _fill(backends, record.params["verify"])))
+    _key(figure, arms, backends, any(records[key].control for key, _, _ in points))
     return figure
 
 
@@ -60,12 +65,32 @@ def _fill(backends: list[str], verify: str) -> str:
     return FILLS[backends.index(verify) % len(FILLS)]
 
 
-def _panel(axes: Axes, category: str, figures: list[Figures]) -> None:
-    """Set up one class's axes with the lines of equal speed and plain decoding's own point."""
-    plain = next(f.versus.levers.ms_per_token for f in figures if f.versus)
-    left = min(plain, *(f.step_ms for f in figures)) / ROOM
-    right = max(plain, *(f.step_ms for f in figures)) * ROOM
-    top = max(1.5, *(f.accept_length.value for f in figures)) * ROOM
+def _plain_ms(comparison: Comparison, category: str, other: Figures) -> float:
+    """Return the best baseline's ms per token on one class, as it was measured first."""
+    best = comparison.best and comparison.measurements.get(comparison.best.cell_id)
+    figures = best.classes.get(category, other) if best else other
+    return figures.versus.levers.ms_per_token if figures.versus else math.nan
+
+
+def _step_beside(plain: float, figures: Figures) -> float:
+    """Return a cell's step, had a token of plain decoding beside it taken `plain` ms."""
+    return figures.versus.levers.break_even * plain if figures.versus else figures.step_ms
+
+
+def _panel(
+    axes: Axes, category: str, plain: float, points: tuple[list[float], list[float]]
+) -> None:
+    """Set up one class's axes with the lines of equal speed and plain decoding's own point.
+
+    Args:
+        axes: The panel.
+        category: Its title.
+        plain: The best baseline's ms per token.
+        points: The cells' steps in ms, and their accept lengths.
+    """
+    steps, lengths = points
+    left, right = min(plain, *steps) / ROOM, max(plain, *steps) * ROOM
+    top = max(1.5, *lengths) * ROOM
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(0.93, top))
     for times in (*ISO, 1.0):
         _line(axes, times, plain, (left, right, top))
@@ -114,9 +139,9 @@ def _line(axes: Axes, times: float, plain: float, box: tuple[float, float, float
     )
 
 
-def _point(axes: Axes, figures: Figures, marker: str, fill: str) -> None:
-    """Draw one cell with the interval of its accept length."""
-    x, length = figures.step_ms, figures.accept_length
+def _point(axes: Axes, x: float, figures: Figures, look: tuple[str, str]) -> None:
+    """Draw one cell with the interval of its accept length; `look` is its marker and its fill."""
+    (marker, fill), length = look, figures.accept_length
     axes.plot([x, x], [length.low, length.high], color=INK, linewidth=1, zorder=2)
     axes.plot(
         x,
@@ -129,8 +154,8 @@ def _point(axes: Axes, figures: Figures, marker: str, fill: str) -> None:
     )
 
 
-def _key(figure: Figure, arms: list[str], backends: list[str]) -> None:
-    """Write what shapes and fills mean, and the axes' names."""
+def _key(figure: Figure, arms: list[str], backends: list[str], scaled: bool) -> None:
+    """Write what shapes and fills mean, and the axes' names; `scaled`: some steps are."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -148,7 +173,10 @@ def _key(figure: Figure, arms: list[str], backends: list[str]) -> None:
         frameon=False,
         fontsize=SMALL,
     )
-    figure.supxlabel("step, ms (thick line: the best baseline; above it pays)", fontsize=SMALL)
+    note = ", later cells scaled to its first turns" if scaled else ""
+    figure.supxlabel(
+        f"step, ms (thick line: the best baseline{note}; above it pays)", fontsize=SMALL
+    )
     figure.supylabel("accept length", fontsize=SMALL)
 
 

@@ -19,7 +19,7 @@ from pipeline.store import create_sweep
 from pipeline.wording import cell_names
 from verify.breakdown import Breakdown
 
-from ..synthetic import make_record, make_response, make_sweep
+from ..synthetic import make_record, make_response, make_sweep, measured_later
 
 ALONE = {("none", "graph_captured"): (0.0, 10.0), ("eagle3", "extend"): (3.0, 36.0)}
 THREE = {
@@ -52,6 +52,21 @@ def test_the_parts_and_the_floor_add_up_to_the_step(comparison):
     stays = in_order(found)[-1][1]
     assert sum(p.ms for p in found.parts) + stays == pytest.approx(found.step_ms)
     assert stays == pytest.approx(found.floor_ms, abs=0.6)
+
+
+def test_steps_of_a_slower_hour_are_taken_off_each_other_as_the_baseline_beside_them_says(
+    comparison,
+):
+    sweep = make_sweep(prompts_per_class=4, num_tokens=64, cost=THREE)
+    best = comparison.best.cell_id
+    for cell_id in ("eagle3-extend", "eagle3-graph_captured"):
+        (later,) = compare(measured_later(sweep, cell_id, best, 2.0))
+        found, still = anatomy(later), anatomy(comparison)
+        scale = 2.0 if cell_id == "eagle3-extend" else 1.0
+        assert [p.ms for p in found.parts] == pytest.approx([scale * p.ms for p in still.parts])
+        levers = later.measurements["eagle3-extend"].overall.versus.levers
+        assert found.accept_length * found.ms_per_token == pytest.approx(levers.needed_step_ms)
+        assert "Cells were measured at different times" in "\n".join(plan_blocks(found, "t", "p"))
 
 
 def test_a_drafter_that_is_captured_with_the_verify_step_counts_in_the_same_change():
@@ -185,6 +200,14 @@ def test_the_break_even_plot_has_a_panel_per_class_and_a_mark_per_cell(compariso
     assert [axes.get_title(loc="left") for axes in panels] == ["chat", "code", "copy", "math"]
     marks = [line for line in panels[0].lines if line.get_marker() in tuple("osD^vP")]
     assert len(marks) == 3
+
+
+def test_a_cell_of_a_slower_hour_stands_at_its_speed_up_in_the_break_even_plot(comparison):
+    sweep = make_sweep(prompts_per_class=4, num_tokens=64, cost=THREE)
+    later = measured_later(sweep, "eagle3-graph_captured", comparison.best.cell_id, 2.0)
+    panels = [iso_speed(found).axes[2].lines for found in (comparison, *compare(later))]
+    first, again = ([float(x.get_xdata()[0]) for x in p if x.get_marker() == "o"] for p in panels)
+    assert again == pytest.approx(first)
 
 
 def test_the_waterfall_ends_where_the_floor_is(comparison):
