@@ -1,4 +1,4 @@
-"""The verdict: three lines of words and numbers, and which lever closes the gap."""
+"""The verdict: three lines of words and numbers, which lever closes the gap, which one moved."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pipeline.judge import Comparison
 from pipeline.measure import Versus
 from pipeline.report.advice import advice
 from pipeline.report.incomplete import no_baseline, nothing, plain_only
+from pipeline.report.moved import moved
 from pipeline.wording import number, percent, surplus, times
 
 
@@ -40,6 +41,8 @@ class Contender(NamedTuple):
 def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     """Return three lines: where speculation pays, where it does not and by how much, what next.
 
+    A fourth says which lever moved speed in this grid, if any was varied beside a drafter.
+
     Args:
         comparison: The judged cells.
         names: Each cell's name by its id.
@@ -56,7 +59,8 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     if not contenders:
         return plain_only(comparison, names, plain)
     caveats = _caveats(comparison, names)
-    return [_gains(contenders, best) + caveats, _gaps(contenders), _next(contenders)]
+    lines = [_gains(contenders, best) + caveats, _gaps(contenders), _next(contenders)]
+    return [*lines, *filter(None, [moved(comparison, names)])]
 
 
 def _caveats(comparison: Comparison, names: Mapping[str, str]) -> str:

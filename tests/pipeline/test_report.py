@@ -20,6 +20,7 @@ from pipeline.wording import cell_names, times, with_interval
 
 from .synthetic import COST, make_plain, make_record, make_sweep
 
+BACKENDS = ("extend", "graph_captured")
 FACTS = {"commit": "0123abc", "cpu": "a CPU"}
 
 
@@ -117,6 +118,32 @@ def test_a_cell_shown_to_gain_stands_for_its_class_before_a_faster_one_that_is_n
     assert found["lucky"].value > found["ngram-graph_captured"].value
     gains, *_ = verdict_of(report([*steady, lucky], tmp_path))
     assert "On copy, ngram × graph_captured is" in gains
+
+
+def test_a_fourth_line_says_which_lever_moved_speed_and_by_what(tmp_path):
+    sweep = make_sweep()
+    line = report(sweep, tmp_path).splitlines()[3]
+    (comparison,) = compare(sweep)
+    eager, captured = (comparison.measurements[f"ngram-{v}"].overall for v in BACKENDS)
+    factor = captured.speed_up / eager.speed_up
+    assert line.startswith(
+        "- **Here the verify step moved speed more than the drafter:** over all classes,"
+        f" ngram × graph_captured instead of ngram × extend is {factor:.2f} times as fast"
+        f" ({eager.speed_up:.2f}x → {captured.speed_up:.2f}x the best baseline: a step commits"
+        f" still {captured.accept_length.value:.2f} tokens and costs the time of"
+        f" {eager.versus.levers.break_even:.2f} → {captured.versus.levers.break_even:.2f} plain"
+    )
+    assert "instead of none × graph_captured is 1.17 times as fast (1.00x → 1.17x" in line
+
+
+def test_a_drafter_that_moved_more_is_named_first(tmp_path):
+    near = {**COST, ("none", "extend"): (0.0, 11.6), ("ngram", "extend"): (0.1, 16.3)}
+    line = report(make_sweep(cost=near), tmp_path).splitlines()[3]
+    assert line.startswith("- **Here the drafter moved speed more than the verify step:**")
+
+
+def test_a_grid_with_one_backend_does_not_weigh_levers(tmp_path):
+    assert "moved speed" not in report(make_sweep()[1::2], tmp_path)
 
 
 def test_everything_that_pays_leaves_only_the_limits_to_say(tmp_path):
