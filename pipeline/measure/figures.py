@@ -69,6 +69,11 @@ class Figures:
         """What cells are compared by: tok/s may be of other hours. NaN without a baseline."""
         return self.versus.speed_up.value if self.versus else math.nan
 
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What the best cell of a class is chosen by: shown to gain first, then speed-up."""
+        return bool(self.versus and self.versus.speed_up.low > 1), self.speed_up
+
 
 def figures(prompts: Sequence[PromptResponses], width: int, against: Versus | None) -> Figures:
     """Compute the figures of at least one prompt that took a verify step."""

@@ -28,10 +28,6 @@ class Contender(NamedTuple):
         """Whether the whole interval lies above 1."""
         return self.versus.speed_up.low > 1
 
-    def rank(self) -> tuple[bool, float]:
-        """What the best of a class is chosen by."""
-        return self.gains, self.versus.speed_up.value
-
     @property
     def undecided(self) -> bool:
         """Whether the interval holds 1, or one prompt gives none."""
@@ -77,14 +73,15 @@ def _caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
 
 def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:
     """Return each class's contender, in the workload's order."""
-    best: dict[str, Contender] = {}
+    best: dict[str, tuple[tuple[bool, float], Contender]] = {}
     for cell_id, measurement in comparison.measurements.items():
         for category, figures in measurement.classes.items():
             if measurement.is_baseline or figures.versus is None:
                 continue
             found = Contender(category, names[cell_id], figures.versus)
-            best[category] = max(best.get(category, found), found, key=Contender.rank)
-    return list(best.values())
+            if category not in best or figures.rank > best[category][0]:
+                best[category] = (figures.rank, found)
+    return [contender for _, contender in best.values()]
 
 
 def _gains(contenders: list[Contender], best: str) -> str:

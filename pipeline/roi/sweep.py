@@ -22,7 +22,10 @@ CAPTURED = 0.99  # share of replayed steps that counts as captured
 
 @dataclass(frozen=True)
 class ClassVerdict:
-    """The verdict on one workload class, from its fastest speculative cell.
+    """The verdict on one workload class, from the speculative cell that stands for it.
+
+    That is the fastest of those shown to gain, or the fastest of all where none is: the same as in
+    the report's first lines.
 
     Attributes:
         category: The workload class.
@@ -42,14 +45,14 @@ class ClassVerdict:
 
 
 def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[ClassVerdict]:
-    """Judge each class by its fastest speculative cell, in the workload's order."""
+    """Judge each class by the speculative cell that stands for it, in the workload's order."""
     records = {r.cell_id: r for r in comparison.records}
-    fastest: dict[str, tuple[str, Figures]] = {}
+    stands: dict[str, tuple[str, Figures]] = {}
     for cell_id, category, figures in drafted(comparison):
-        if category not in fastest or figures.speed_up > fastest[category][1].speed_up:
-            fastest[category] = (cell_id, figures)
+        if category not in stands or figures.rank > stands[category][1].rank:
+            stands[category] = (cell_id, figures)
     found = []
-    for category, (cell_id, figures) in fastest.items():
+    for category, (cell_id, figures) in stands.items():
         record = records[cell_id]
         at = situation(record, figures)
         extra = (*_cells(comparison, names, record, category), *_narrower(at, figures))

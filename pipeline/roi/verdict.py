@@ -104,11 +104,13 @@ def headline(verdict: Verdict, decided: bool = True) -> list[str]:
         rest = "keep it as it is" if at.speed_up > 1 else "decode plainly"
         return [first, second, f"**Next:** no lever is likely to raise the speed; {rest}."]
     low, high = best.tok_s(at.tok_s)
+    sure = best.factor.low > 1 and best is not verdict.gains[0]
+    why = ", the most that gains even at its low end" if sure else ""
     return [
         first,
         second,
-        f"**Next:** {best.name}: {number(low)}–{number(high)} tok/s"
-        f" ({low / at.baseline_tok_s:.2f}–{high / at.baseline_tok_s:.2f}x the baseline).",
+        f"**Next:** {best.name}{why}: {_ends(low, high)} tok/s"
+        f" ({_ends(low / at.baseline_tok_s, high / at.baseline_tok_s)}x the baseline).",
     ]
 
 

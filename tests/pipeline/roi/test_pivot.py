@@ -98,6 +98,25 @@ def test_the_verdict_is_a_cheaper_verify_before_more_data():
     assert data.factor.high * 2.0 == pytest.approx(2.35, abs=0.01)
 
 
+def test_a_lever_before_a_larger_one_says_why_it_comes_first():
+    numbers = "baseline_tok_s=100 accept_length=2.35 tok_s=130 drafter=eagle3"
+    found = verdict(numbers)
+
+    assert found.gains[0].name == "training data of a domain that is missing"
+    (line,) = [x for x in headline(found) if x.startswith("**Next:**")]
+    assert line.startswith(
+        "**Next:** more training data (twice the samples), the most that gains even at its low end:"
+    )
+
+
+def test_one_number_is_not_written_as_a_range():
+    found = verdict(
+        "baseline_tok_s=100 accept_length=2.35 tok_s=130 accept_length_to=4 drafter=ngram"
+    )
+
+    assert headline(found)[2] == "**Next:** accept length 4.00: 221 tok/s (2.21x the baseline)."
+
+
 def test_the_two_levers_multiply_and_the_widest_range_names_its_measurement():
     text = "\n".join(lines(verdict(f"{EAGLE} samples=37000 samples_to=200000 target=kimi_k2_5")))
 

@@ -181,6 +181,19 @@ def test_other_cells_of_the_sweep_are_levers_that_were_measured(comparison):
     assert not [g for g in copy.verdict.gains if "instead" in g.name and g.factor.high < 1]
 
 
+def test_a_class_is_judged_by_the_cell_that_is_shown_to_gain_as_in_the_first_lines():
+    steady, lucky = make_sweep(3, 60)[1::2], make_sweep(3, 60)[3]
+    copies = [r for r in lucky.repetitions[0] if r.category == "copy"]
+    lone = min(copies, key=lambda r: r.decode_ms)  # one prompt, so without an interval
+    lucky = replace(lucky, label="lucky × extend", cell_id="lucky", repetitions=((lone,),))
+    (found,) = compare([*steady, lucky])
+    names = cell_names(found.records)
+    speed = {k: m.classes["copy"].speed_up for k, m in found.measurements.items()}
+    assert speed["lucky"] > speed["ngram-graph_captured"]
+    (copy,) = [v for v in class_verdicts(found, names) if v.category == "copy"]
+    assert (copy.name, copy.shown) == ("ngram × graph_captured", True)
+
+
 def test_the_sections_hold_verdict_pictures_and_plan(comparison, tmp_path):
     text = "\n\n".join(sections(comparison, cell_names(comparison.records), tmp_path, "1-"))
 
