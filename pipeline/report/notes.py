@@ -58,6 +58,8 @@ def describe(found: Losslessness) -> str:
 
 def loops(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield which prompts were left out because an arm answered with a loop."""
+    if not comparison.measurements and not comparison.exclude:
+        return  # no response was looked at
     yield "## Looping responses"
     if not comparison.exclude:
         yield "No response ends in a repetition loop; every prompt counts."
@@ -70,36 +72,6 @@ def loops(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         f" {', '.join(sorted(comparison.exclude))}. Share of each cell's prompts whose own response"
         f" loops: {', '.join(shares)}."
     )
-
-
-def not_in_turns(comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Name the cells that were measured at another time than the best baseline, or ""."""
-    if not comparison.apart or comparison.best is None:
-        return ""
-    others = set(comparison.measurements) - {comparison.best.cell_id}
-    named = ", ".join(names[key] for key in names if key in comparison.apart)
-    which = "No cell" if comparison.apart >= others else f"Not all cells ({named} did not)"
-    return (
-        f"{which} took turns with the best baseline, {names[comparison.best.cell_id]}: had the"
-        " machine changed in between, these speed-ups would be off by it."
-    )
-
-
-def _turns(comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Say which cells have the best baseline in their own turns only because it ran again."""
-    best = comparison.best
-    again = [
-        names[r.cell_id]
-        for r in comparison.records
-        if r.cell_id in comparison.measurements and best and r.control_id == best.cell_id
-    ]
-    said = not_in_turns(comparison, names)
-    if again and best:
-        said += (
-            f" {', '.join(again)} came later and took turns with {names[best.cell_id]} measured"
-            " again, which their speed-ups are against; their tok/s are of that time."
-        )
-    return said.strip()
 
 
 def quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
@@ -127,5 +99,3 @@ def quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         " prompts (bootstrap, 95 %, classes kept in proportion) and are wider. The best of several"
         " cells is chosen by these same figures, so a narrow win need not repeat."
     )
-    if said := _turns(comparison, names):
-        yield said

@@ -11,8 +11,26 @@ from pipeline.wording import code, number, percent, sentence, table
 def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
     """Yield what the engine proved to have run, and where the wall time went."""
     yield "## What ran, and for how long"
-    proofs = [(r, p) for r in records if (p := r.proof)]
+    if any(r.proof for r in records):
+        yield _proofs(records, names)
+    for note in drafter_notes(records):
+        yield f"**{sentence(note)}.**"
+    phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
+    if not phases:
+        yield "Nothing ran."
+        return
     yield table(
+        ("cell", *(f"{phase.replace('_', ' ')}, s" for phase in phases)),
+        [
+            (names[r.cell_id], *(f"{r.seconds[p]:.1f}" if p in r.seconds else "–" for p in phases))
+            for r in records
+        ],
+    )
+
+
+def _proofs(records: Sequence[CellRecord], names: Mapping[str, str]) -> str:
+    """Write what the engine proved of each cell that came so far."""
+    return table(
         ("cell", "capture", "captured steps", "matrix product", "attention", "all-reduce a step"),
         [
             (
@@ -25,19 +43,10 @@ def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str
                 if p.allreduces_per_step
                 else "none",
             )
-            for r, p in proofs
+            for r in records
+            if (p := r.proof)
         ],
         text=6,
-    )
-    for note in drafter_notes(records):
-        yield f"**{sentence(note)}.**"
-    phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
-    yield table(
-        ("cell", *(f"{phase.replace('_', ' ')}, s" for phase in phases)),
-        [
-            (names[r.cell_id], *(f"{r.seconds[p]:.1f}" if p in r.seconds else "–" for p in phases))
-            for r in records
-        ],
     )
 
 

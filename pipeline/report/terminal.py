@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.judge import Comparison, compare
 from pipeline.record import CellRecord
-from pipeline.report.notes import not_in_turns
 from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
+from pipeline.report.turns import turns
 from pipeline.report.verdict import verdict
 from pipeline.wording import cell_names, comparison_names, number, sentence
 
@@ -37,7 +37,7 @@ def _verdict(comparison: Comparison) -> Iterator[str]:
 
 def _turns(comparison: Comparison) -> Iterator[str]:
     """Yield which cells were measured at another time than the baseline, if any."""
-    if said := not_in_turns(comparison, cell_names(comparison.records)):
+    if said := turns(comparison, cell_names(comparison.records)):
         yield said
 
 

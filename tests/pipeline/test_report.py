@@ -18,7 +18,7 @@ from pipeline.store import create_sweep
 from pipeline.track import TrackerAway
 from pipeline.wording import cell_names, times, with_interval
 
-from .synthetic import COST, make_plain, make_record, make_sweep
+from .synthetic import COST, make_plain, make_record, make_sweep, measured_later, slower
 
 BACKENDS = ("extend", "graph_captured")
 FACTS = {"commit": "0123abc", "cpu": "a CPU"}
@@ -120,6 +120,27 @@ def test_a_cell_shown_to_gain_stands_for_its_class_before_a_faster_one_that_is_n
     assert "On copy, ngram × graph_captured is" in gains
 
 
+def test_repetitions_that_scatter_are_said_in_the_first_line(tmp_path):
+    steady = make_sweep()
+    first, second, third = (slower(steady[1], factor).repetitions[0] for factor in (1.0, 1.3, 1.1))
+    uneven = replace(steady[1], repetitions=(first, second, third))
+    gains, *_ = verdict_of(report([steady[0], uneven, *steady[2:]], tmp_path))
+    assert re.search(r"Repetitions scatter, most those of none × graph_captured \(±3\d % of", gains)
+    assert "scatter" not in report(steady, tmp_path)
+
+
+def test_cells_of_a_slower_hour_are_told_beside_their_speed(tmp_path):
+    later = measured_later(make_sweep(), "ngram-graph_captured", "none-graph_captured", 2.0)
+    said = (
+        "ngram × graph_captured came later and took turns with none × graph_captured measured"
+        " again: 42.4 tok/s then, 84.7 at first."
+    )
+    assert said in report(later, tmp_path).split("### chat")[0]
+    assert said in terminal_table(later)
+    cells = list(rows(report(later, tmp_path), "### copy (6 prompts)"))
+    assert cells[:2] == ["ngram × graph_captured", "none × graph_captured (best baseline)"]
+
+
 def test_a_fourth_line_says_which_lever_moved_speed_and_by_what(tmp_path):
     sweep = make_sweep()
     line = report(sweep, tmp_path).splitlines()[3]
@@ -194,7 +215,9 @@ def test_one_cell_is_a_report(tmp_path):
 
 def test_a_sweep_in_which_every_cell_failed_says_why(tmp_path):
     failed = [
-        replace(r, repetitions=()).ended(Status.FAILED, "the worker was killed (signal 9)")
+        replace(r, repetitions=(), proof=None, seconds={}).ended(
+            Status.FAILED, "the worker was killed (signal 9)"
+        )
         for r in make_sweep(1, 40)
     ]
     failed[0] = replace(failed[0], log_tail="line 1\nlast words")
@@ -204,6 +227,8 @@ def test_a_sweep_in_which_every_cell_failed_says_why(tmp_path):
     assert second == "- The first, none × extend, is failed: the worker was killed (signal 9)."
     assert "last words" in text
     assert ".png" not in text
+    assert "Looping" not in text, "there was nothing to look at"
+    assert text.split("## What ran, and for how long\n\n")[1].startswith("Nothing ran.\n")
     assert terminal_table(failed).count("FAILED") == 4
 
 
