@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.judge import Comparison
+from pipeline.measure import Measurement
 from pipeline.plots.accept_rate import accept_rate
 from pipeline.plots.break_even import break_even
 from pipeline.plots.panels import Cells
 from pipeline.plots.speed import speed
 from pipeline.plots.step import step
+from pipeline.wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,5 +51,24 @@ def draw(
 
 
 def distinct(cells: Cells) -> Cells:
-    """Return one cell of those that accepted alike, as a drafter does on lossless backends."""
-    return list({m.overall.histogram: (name, m) for name, m in reversed(cells)}.values())[::-1]
+    """Return one cell of those that accepted alike, as a drafter does on lossless backends.
+
+    Its name says how many more it stands for. Cells may have repeated another number of times, so
+    rates are compared, not counts.
+    """
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for index, (_, measurement) in enumerate(cells):
+        alike.setdefault(acceptance(measurement), []).append(index)
+    return [(_standing(cells, found), cells[found[0]][1]) for found in alike.values()]
+
+
+def acceptance(measurement: Measurement) -> tuple[str, ...]:
+    """Return what two cells that accept alike have in common: accept rates by class, as written."""
+    classes = measurement.classes.items()
+    return tuple(f"{name} {percent(rate)}" for name, f in classes for rate in f.accept_rate)
+
+
+def _standing(cells: Cells, found: list[int]) -> str:
+    """Name the first of some cells and how many others it stands for."""
+    name = cells[found[0]][0]
+    return name if len(found) == 1 else f"{name} and {len(found) - 1} alike"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,25 @@ def accept_rate(cells: Cells) -> Figure:
         for index, shares in enumerate(rates.values()):
             color, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
             axes.plot(range(1, last + 1), shares, color=color, marker=marker)
-        ends = {c: (shares[-1] if shares[-1] == shares[-1] else 0.0) for c, shares in rates.items()}
-        heights = _apart(ends, 0.085)
+        ends = {category: _end(shares) for category, shares in rates.items()}
+        heights = _apart({category: rate for category, (_, rate) in ends.items()}, 0.085)
         for category, height in heights.items():
-            label(axes, category, last, height, 8)
+            label(axes, category, ends[category][0], height, 8)
         axes.set_title(name, loc="left", fontsize=TITLE)
         axes.set_xticks(range(1, last + 1))
         axes.set_xlim(0.8, last + 0.25 * max(last, 2))
-        axes.set_yticks([0, 0.5, 1])
+        axes.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
         axes.set_ylim(0, max(1.05, *heights.values()) + 0.03)  # a label outside would be left out
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("draft position: share accepted of the steps that reached it", fontsize=SMALL)
+    figure.supxlabel("draft position", fontsize=SMALL)
+    figure.supylabel("accepted, of the steps that reached it", fontsize=SMALL)
     return figure
+
+
+def _end(shares: Sequence[float]) -> tuple[int, float]:
+    """Return the last position that a step reached and its share; 1 and 0 where none did."""
+    reached = [(i, share) for i, share in enumerate(shares, start=1) if not math.isnan(share)]
+    return reached[-1] if reached else (1, 0.0)
 
 
 def _apart(heights: Mapping[str, float], gap: float) -> dict[str, float]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.judge import Comparison
 from pipeline.measure import Figures, Measurement
+from pipeline.report.turns import turns
 from pipeline.wording import number, percent, surplus, table, times, with_interval
 
 SPEED = (
@@ -26,6 +27,8 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
         "Break-even is the accept length at which the cell is as fast as the best baseline;"
         " its floor is what is left of it if drafter and host cost nothing."
     )
+    if said := turns(comparison, names):
+        yield said
     for category in categories(comparison):
         found = {
             key: m.classes[category]
@@ -124,7 +127,7 @@ def accept_table(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
     yield "## Accept rate by draft position"
     yield (
         "Of the steps that reached a position, the share that accepted its draft token;"
-        " behind it the steps by tokens committed, and the share of steps with a draft."
+        " behind it the share of steps by tokens committed, and of steps with a draft."
     )
     positions = (str(i) for i in range(1, widest))
     head = ("class", *positions, f"steps committing 1…{widest}", "steps with a draft")
@@ -141,6 +144,13 @@ def _accept_rows(measurement: Measurement, widest: int) -> Iterator[tuple[str, .
             category,
             *rates,
             *["–"] * (widest - 1 - len(rates)),
-            " / ".join(map(str, figures.histogram)),
+            " / ".join(_shares(figures.histogram)),
             percent(figures.draft_hit_rate),
         )
+
+
+def _shares(histogram: Sequence[int]) -> Iterator[str]:
+    """Yield what share of the steps each count is: counts grow with the repetitions."""
+    steps = sum(histogram)
+    for count in histogram:
+        yield percent(count / steps)

@@ -87,7 +87,24 @@ def test_lines_end_with_their_class_and_names_never_overlap():
 
 def test_cells_that_accept_alike_share_a_panel():
     extend, captured = (c for c in cells_of(make_sweep(2, 40)) if not c[1].is_baseline)
-    assert distinct([extend, captured]) == [extend]
+    assert distinct([extend]) == [extend]
+    ((name, shown),) = distinct([extend, captured])
+    assert (name, shown) == ("ngram × extend and 1 alike", extend[1])
+
+
+def test_cells_that_repeated_more_often_still_accept_alike():
+    sweep = make_sweep(2, 40)
+    sweep[3] = replace(sweep[3], repetitions=sweep[3].repetitions[:1])
+    assert len(distinct([c for c in cells_of(sweep) if not c[1].is_baseline])) == 1
+
+
+def test_a_class_is_named_where_its_line_ends():
+    chat = make_response("chat-0", "chat", [1, 2, 1])
+    copy = make_response("copy-0", "copy", [4, 4, 1])
+    cells = cells_of([make_record("ngram", "extend", [chat, copy])])
+    (axes,) = accept_rate(cells).axes
+    ends = {text.get_text(): text.xy[0] for text in axes.texts}
+    assert ends == {"chat": 2, "copy": 3}
 
 
 def test_a_sweep_without_baseline_draws_no_break_even(tmp_path):
