@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +61,8 @@ class ServerArguments:
         """Return the command that serves the same cell without measuring it."""
         words = ["python -m sglang.launch_server"]
         for flag, value in (*self._model_flags(), *self._mode_flags(), *self.drafter):
-            words.append(f"--{flag}" if value is None else f"--{flag} {value}")
-        words += [" ".join(self.extra)] if self.extra else []
+            words.append(f"--{flag}" if value is None else f"--{flag} {shlex.quote(str(value))}")
+        words += [shlex.join(self.extra)] if self.extra else []
         return " \\\n  ".join(words)
 
     def _flags(self, port: int) -> Iterator[tuple[str, Value | None]]:

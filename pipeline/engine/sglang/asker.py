@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,10 @@ class Asker:
         wall_ms = (time.perf_counter() - began) * 1e3
         return Answer(prompt, rid, reply, wall_ms, others.share())
 
-    def ask_all(self, prompts: Sequence[Prompt]) -> list[Answer]:
-        """Ask in a closed loop: the next request begins when one ends."""
+    def ask_all(self, prompts: Sequence[Prompt], **more: Any) -> list[Answer]:
+        """Ask in a closed loop: the next request begins when one ends; `more` as for `ask`."""
         with ThreadPoolExecutor(self._batch) as pool:
-            return list(pool.map(self.ask, prompts))
+            return list(pool.map(partial(self.ask, **more), prompts))
 
     def collect(self) -> Records:
         """Flush, which makes the plugin write what happened since the last time.

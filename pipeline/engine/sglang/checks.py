@@ -10,7 +10,7 @@ from pipeline.cache import cache_root
 from pipeline.engine.sglang.arguments import DRAFT_PATH, ServerArguments, server_arguments
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import ModelFacts, model_facts
-from pipeline.engine.sglang.names import names
+from pipeline.engine.sglang.names import MOST_FUSED_ROWS, names
 from pipeline.source import is_hub_id
 from verify.base import ServesVerify
 
@@ -30,6 +30,7 @@ def check_cell(cell: Cell, engine: SglangEngine, version: str) -> None:
     arguments = server_arguments(cell, engine, cache_root())
     target = model_facts(arguments.model, arguments.revision)
     _check_fusion(arguments, target, version)
+    _check_fused_rows(cell, arguments)
     _check_tree(cell, engine, arguments)
     if target is not None:
         _check_split(arguments, target)
@@ -91,6 +92,16 @@ def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version
         raise ValueError(
             f"verify=fused_allreduce: the layers of {target.architecture} do not fuse in SGLang"
             f" {version}: the flag would change nothing; use verify=graph_captured"
+        )
+
+
+def _check_fused_rows(cell: Cell, arguments: ServerArguments) -> None:
+    """Refuse steps that are too large to fuse: a short trace of few requests would not show it."""
+    rows = arguments.batch * (cell.drafter.num_draft_tokens + 1)
+    if arguments.mode.allreduce == "fused" and rows > MOST_FUSED_ROWS:
+        raise ValueError(
+            f"verify=fused_allreduce: a step of {arguments.batch} requests has {rows} rows, and"
+            f" SGLang fuses up to {MOST_FUSED_ROWS}; lower parallelism.batch"
         )
 
 

@@ -97,8 +97,8 @@ class Evidence:
             out["breakdown"] = json.dumps(asdict(found.breakdown))
             out["trace"] = (
                 f"{found.kernels:g} kernels a forward, all-reduces: {found.fused:g} fused,"
-                f" {found.custom:g} custom, {found.nccl:g} nccl; {found.forwards} forwards,"
-                f" {found.graph_share:.0%} as a graph"
+                f" {found.custom:g} custom, {found.nccl:g} nccl; {found.forwards} forwards of"
+                f" {found.requests} requests, {found.graph_share:.0%} as a graph"
             )
         return out
 

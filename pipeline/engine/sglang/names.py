@@ -53,6 +53,7 @@ META = ("cached_tokens", "completion_tokens", "finish_reason", "num_retractions"
 SPEC_META = ("spec_correct_drafts_histogram", "spec_num_correct_drafts", "spec_verify_ct")
 INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
 
+MOST_FUSED_ROWS = 2048  # a forward of more falls back to the plain all-reduce, silently
 DEVICE_TIMER = "sglang:forward_execution_seconds_total"
 
 
@@ -126,5 +127,6 @@ def fusable(architecture: str, num_layers: int) -> float | None:
     return {
         "Qwen3MoeForCausalLM": 2.0 * num_layers - 1,
         "DeepseekV3ForCausalLM": 2.0 * num_layers - 1,
+        "KimiK25ForConditionalGeneration": 2.0 * num_layers - 1,  # the same layers inside
         "Qwen3ForCausalLM": float(num_layers),
     }.get(architecture)

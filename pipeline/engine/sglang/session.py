@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class SglangSession:
         shortest = sorted(prompts, key=lambda prompt: len(prompt.tokens))
         self._asker.ask_all(shortest[:batch])
         if self._cell.parallelism.tp > 1:
-            self._evidence.trace = self._trace(shortest[0])
+            self._evidence.trace = self._trace(shortest[:batch])
         self._asker.collect()
         if self._cell.is_baseline and self._cell.sampling.temperature == 0:
             self._margins = {prompt.id: self._asker.margins(prompt) for prompt in prompts}
@@ -107,7 +108,7 @@ class SglangSession:
             "sglang": self._version,
             "seed": str(self._cell.sampling.seed),
             "deploy": self._arguments.deploy(),
-            "server_command": " ".join(self.server.command),
+            "server_command": shlex.join(self.server.command),
         }
 
     def close(self) -> None:
@@ -152,14 +153,15 @@ class SglangSession:
         depth = int(dict(self._arguments.drafter).get("speculative-num-steps", num))
         return [response(a, records, num, depth, self._margins_of(a)) for a in answers]
 
-    def _trace(self, prompt: Prompt) -> AllReduces:
-        """Profile a few steps of a long answer and count the all-reduces in them."""
+    def _trace(self, prompts: Sequence[Prompt]) -> AllReduces:
+        """Profile a few steps of long answers, all in flight, and count the all-reduces in them."""
         folder = self._folder / "trace"
-        profile = {"output_dir": str(folder), "num_steps": TRACED_STEPS, "with_stack": False}
+        num_steps = TRACED_STEPS + len(prompts) - 1  # each may be read in a step of its own
+        profile = {"output_dir": str(folder), "num_steps": num_steps, "with_stack": False}
         self.server.client.post("/start_profile", profile | {"activities": ["CPU", "GPU"]})
-        long = 2 * TRACED_STEPS * (self._cell.drafter.num_draft_tokens + 1)
+        long = 2 * num_steps * (self._cell.drafter.num_draft_tokens + 1)
         sampling = {"max_new_tokens": long, "temperature": 0.0, "ignore_eos": True}
-        self._asker.ask(prompt, sampling_params=sampling)
+        self._asker.ask_all(prompts, sampling_params=sampling)
         stage = "DECODE" if self._cell.is_baseline else names(self._version).verify_span
         return all_reduces(wait_for_trace(folder, TRACE_TIMEOUT_S), stage)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, mode
@@ -30,6 +31,7 @@ class AllReduces:
 
     Attributes:
         forwards: Forwards that were looked at.
+        requests: Requests that each of them served.
         kernels: Kernels in one.
         fused, nccl, custom: All-reduces of each kind in one.
         graph_share: Share of the forwards that were launched as one graph.
@@ -37,6 +39,7 @@ class AllReduces:
     """
 
     forwards: int
+    requests: int
     kernels: float
     fused: float
     nccl: float
@@ -60,30 +63,33 @@ class AllReduces:
 
 
 def all_reduces(events: Sequence[dict[str, Any]], stage: str) -> AllReduces:
-    """Count the all-reduces of a trace's target forwards.
+    """Count the all-reduces of a trace's target forwards, of those that serve most requests.
+
+    While requests arrive, forwards are smaller than those that are measured.
 
     Args:
         events: `traceEvents` of one rank.
-        stage: What the forwards' spans are called, as in `step[STAGE bs=1]`.
+        stage: What the forwards' spans are called, as in `step[STAGE bs=1]`; `bs` is how many
+            requests one serves.
 
     Raises:
         ValueError: No such forward is in the trace.
     """
     whole = [event for event in events if event.get("ph") == "X"]
-    spans = [
-        e
-        for e in whole
-        if e.get("cat") == "user_annotation" and e["name"].startswith(f"step[{stage} ")
-    ]
     kernels = _by_launch(e for e in whole if e.get("cat") == "kernel")
     launches = [e for e in whole if e.get("cat") in ("cuda_runtime", "cuda_driver")]
-    forwards = [found for span in spans if (found := _launched(span, launches, kernels))]
-    if not forwards:
+    by_requests: dict[int, list[_Forward]] = {}
+    for requests, span in _spans(whole, stage):
+        if found := _launched(span, launches, kernels):
+            by_requests.setdefault(requests, []).append(found)
+    if not by_requests:
         raise ValueError(f"no forward named step[{stage} …] is in the trace")
+    requests, forwards = max(by_requests.items())
     usual = mode(len(forward.names) for forward in forwards)
     complete = [forward for forward in forwards if len(forward.names) == usual]
     return AllReduces(
         forwards=len(complete),
+        requests=requests,
         kernels=usual,
         fused=median(_count(f.names, FUSED) for f in complete),
         nccl=median(_count(f.names, NCCL) for f in complete),
@@ -130,6 +136,14 @@ def _breakdown(forwards: Sequence[_Forward]) -> Breakdown:
     calls = [k.end - k.begin for k in kernels if is_communication(k.name)]
     floor = Floor(round(len(calls) / len(forwards)), min(calls, default=0.0))
     return by_trace(kernels, len(forwards), floor)
+
+
+def _spans(events: Iterable[dict[str, Any]], stage: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield a stage's spans, each with the requests that it serves."""
+    pattern = re.compile(rf"step\[{re.escape(stage)} bs=(\d+)")
+    for event in events:
+        if event.get("cat") == "user_annotation" and (found := pattern.match(event["name"])):
+            yield int(found.group(1)), event
 
 
 def _by_launch(kernels: Iterable[dict[str, Any]]) -> dict[int, list[Kernel]]:

@@ -149,21 +149,23 @@ class State:
         )
 
     def profile(self, body: dict) -> None:
-        """Write a trace of three forwards, each one graph."""
+        """Write a trace: a forward while each request arrives, three of all; one graph each."""
         stage = {"decode": "DECODE", "target_verify": "TARGET_VERIFY"}[self.mode]
         if VERSION == "0.5.23" and self.mode == "target_verify":
             stage = "VERIFY"
         fused = 95 if "flashinfer-allreduce-fusion-backend" in self.given else 0
-        fused = 0 if FAULT == "does_not_fuse" else fused
+        fused = {"does_not_fuse": 0, "fuses_some": fused // 2}.get(FAULT, fused)
         plain = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
         if "disable-custom-all-reduce" not in self.given:
             plain = "void all_reduce_kernel<AllReducePushImpl<__nv_bfloat16, 2u, true> >"
         names = ["trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<x>"] * fused
         names += [plain] * (97 - fused) + ["gemm"] * 100
         events = []
-        for i in range(3):
+        most = int(self.given["max-running-requests"])
+        for i, requests in enumerate([*range(1, most), most, most, most]):
             at, thread = 1000.0 * i, {"pid": 1, "tid": 1, "ph": "X"}
-            span = {"cat": "user_annotation", "name": f"step[{stage} bs=1]", "ts": at, "dur": 500}
+            name = f"step[{stage} bs={requests}]"
+            span = {"cat": "user_annotation", "name": name, "ts": at, "dur": 500}
             launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at + 9, "dur": 5}
             events += [span | thread, launch | thread | {"args": {"correlation": i}}]
             events += [

@@ -177,6 +177,14 @@ def test_fusion_on_a_model_whose_layers_do_not_fuse_is_refused(cell, folder):
     assert names("0.5.23").verify_span == "VERIFY"
 
 
+def test_a_step_too_large_to_fuse_is_refused(cell, ngram_cell):
+    for each, batch in ((cell, 2048), (ngram_cell, 512)):
+        fused = replace(each, verify=FusedAllreduce(), parallelism=Parallelism(tp=2, batch=batch))
+        fused.engine.check(fused)
+        more = replace(fused, parallelism=Parallelism(tp=2, batch=batch + 1))
+        refused(more, r"SGLang fuses up to 2048; lower parallelism\.batch")
+
+
 def test_ranks_that_heads_do_not_divide_among_are_refused(cell):
     refused(replace(cell, parallelism=Parallelism(tp=3)), "4 heads do not divide by it")
 

@@ -1,6 +1,7 @@
 """A whole cell against a server that plays SGLang: counts, times, proof."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from drafters.ngram import Ngram
 from drafters.standalone import Standalone
 from pipeline.cell import Parallelism
 from pipeline.degenerate import looping_prompts
+from pipeline.engine.sglang.names import FLAGS
 from pipeline.identities import own_fault
 from pipeline.measure import measure
 from pipeline.plan import Planned
@@ -98,6 +100,23 @@ def test_the_kernels_of_a_trace_say_which_all_reduce_ran(
     assert Breakdown(**json.loads(settings["breakdown"])).total > 0
 
 
+def test_kimi_whose_layers_fused_in_part_alone_is_contradicted(started, ngram_cell, folder):
+    text = json.loads((folder / "config.json").read_text())
+    whole = {"architectures": ["KimiK25ForConditionalGeneration"], "text_config": text}
+    (folder / "config.json").write_text(json.dumps(text | whole))
+    two = replace(ngram_cell, verify=FusedAllreduce(), parallelism=Parallelism(tp=2))
+    for fault, said in (("", None), ("fuses_some", "47 of 97 all-reduces a step were fused")):
+        session = started(two, fault)
+        session.generate(PROMPTS[0], 0)
+        found = two.verify.contradiction(session.proof())
+        assert (found and found[: len(said or "")]) == said
+
+
+def test_a_closed_loop_is_traced_with_all_of_its_requests_in_flight(started, ngram_cell):
+    session = started(replace(ngram_cell, parallelism=Parallelism(tp=2, batch=3)))
+    assert "3 forwards of 3 requests" in session.settings()["trace"]
+
+
 def test_a_fused_cell_that_ran_unfused_is_contradicted_with_the_share(started, ngram_cell):
     two = replace(ngram_cell, verify=FusedAllreduce(), parallelism=Parallelism(tp=2))
     session = started(two, "does_not_fuse")
@@ -152,6 +171,15 @@ def test_the_settings_say_how_to_serve_the_same_without_measuring(started, ngram
     assert f"--model-path {folder}" in settings["deploy"]
     assert "--speculative-num-draft-tokens 4" in settings["deploy"]
     assert "skip-tokenizer-init" not in settings["deploy"]
+
+
+def test_arguments_with_spaces_stay_whole_in_the_commands(started, ngram_cell, monkeypatch):
+    extra = ("--model-loader-extra-config", '{"num_threads": 8}')
+    monkeypatch.setenv("FAKE_FLAGS", json.dumps([*sorted(FLAGS), extra[0][2:]]))
+    session = started(replace(ngram_cell, engine=replace(ngram_cell.engine, extra_args=extra)))
+    settings = session.settings()
+    for command in (settings["deploy"], settings["server_command"]):
+        assert shlex.split(command.replace("\\\n", ""))[-1] == extra[1]
 
 
 def test_a_standalone_drafter_needs_only_its_arguments(started, cell, tmp_path, folder):

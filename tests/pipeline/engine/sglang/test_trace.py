@@ -15,11 +15,13 @@ LEGACY = "void sglang::cross_device_reduce_1stage<__nv_bfloat16, 8>(x)"
 NORM, GEMM = "rmsnorm", "gemm"
 
 
-def forward(stage: str, number: int, kernels: list[str], graph: bool = True) -> list[dict]:
+def forward(
+    stage: str, number: int, kernels: list[str], graph: bool = True, requests: int = 1
+) -> list[dict]:
     """Events of one forward: its span, its launches, and the kernels that follow later."""
     at, where = 1000.0 * number, {"ph": "X", "pid": 7, "tid": 7}
-    span = {"cat": "user_annotation", "name": f"step[{stage} bs=1]", "ts": at, "dur": 800.0}
-    events = [span | where]
+    name = f"step[{stage} bs={requests}]"
+    events = [{"cat": "user_annotation", "name": name, "ts": at, "dur": 800.0} | where]
     launches = [kernels] if graph else [[kernel] for kernel in kernels]
     for index, names in enumerate(launches):
         correlation = number * 1000 + index
@@ -69,6 +71,13 @@ def test_a_forward_that_the_profiler_cut_does_not_count():
     whole, cut = forward("VERIFY", 0, [CUSTOM] * 97), forward("VERIFY", 1, [CUSTOM] * 97)
     found = all_reduces(whole + cut[:40], "VERIFY")
     assert (found.forwards, found.custom) == (1, 97)
+
+
+def test_forwards_of_fewer_requests_than_are_measured_do_not_count():
+    events = [e for n in range(4) for e in forward("DECODE", n, [CUSTOM] * 9, requests=n + 1)]
+    events += [e for n in (4, 5) for e in forward("DECODE", n, [NCCL] * 9, requests=16)]
+    found = all_reduces(events, "DECODE")
+    assert (found.requests, found.forwards, found.kind) == (16, 2, "nccl")
 
 
 def test_a_trace_without_the_forward_is_refused():
