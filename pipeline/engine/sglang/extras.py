@@ -21,6 +21,8 @@ FORBIDDEN = {
 # Each of these is decided by a part of the cell, which would then be labelled wrongly.
 _DECIDED = {
     "attention-backend": "engine.attention",
+    "prefill-attention-backend": "engine.attention",
+    "decode-attention-backend": "engine.attention",
     "page-size": "engine.page_size",
     "mem-fraction-static": "engine.mem_fraction",
     "max-total-tokens": "engine.max_total_tokens",
@@ -56,6 +58,8 @@ _DECIDED_PREFIXES = {
     "nnodes": "engine",
     "dp-size": "engine",
     "data-parallel-size": "engine",
+    "pp-size": "parallelism.tp",
+    "pipeline-parallel-size": "parallelism.tp",
     "enable-deterministic-inference": "verify",
 }
 

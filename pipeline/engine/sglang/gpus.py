@@ -37,7 +37,7 @@ class MemoryNotBack(RuntimeError):
 
 
 def gpus() -> list[Gpu]:
-    """Return the GPUs that this process may use; none if there is no driver."""
+    """Return the GPUs that this process may use, in its order; none if there is no driver."""
     found = [
         Gpu(int(row[0]), row[1], row[2], int(row[3]), int(row[4]))
         for row in _query("--query-gpu=index,uuid,name,memory.used,memory.total")
@@ -47,7 +47,7 @@ def gpus() -> list[Gpu]:
     if visible is None:
         return found
     wanted = [part.strip() for part in visible.split(",") if part.strip()]
-    return [gpu for gpu in found if any(_is(gpu, name) for name in wanted)]
+    return [gpu for name in wanted for gpu in found if _is(gpu, name)]
 
 
 def wait_for_room(count: int, share: float, timeout_s: float) -> None:

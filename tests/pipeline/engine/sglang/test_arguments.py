@@ -109,6 +109,9 @@ def test_a_server_with_random_weights_is_told_so(cell):
         ("--tp", r"set parallelism\.tp instead"),
         ("--attention-backend", r"set engine\.attention instead"),
         ("--attention-back", r"set engine\.attention instead"),
+        ("--decode-attention-backend", r"set engine\.attention instead"),
+        ("--prefill-attention", r"set engine\.attention instead"),
+        ("--pp-size", r"set parallelism\.tp instead"),
         ("-tp", "use the long name"),
     ],
 )

@@ -20,6 +20,14 @@ def driver(tmp_path, driver_says):
     return holds
 
 
+def test_the_first_gpus_are_those_that_cuda_counts_first(driver, monkeypatch):
+    driver(5, 130000, 130000)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    assert [gpu.index for gpu in gpus()] == [2, 0]
+    with pytest.raises(MemoryNotBack, match="GPU 2 lacks"):
+        wait_for_room(1, 0.85, 0.1)
+
+
 def test_the_fence_waits_until_the_memory_is_back(driver):
     driver(5, 5)
     before = gpus()
