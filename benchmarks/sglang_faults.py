@@ -96,6 +96,8 @@ def faults(out: Path) -> dict[str, Fault]:
 def commit(fault: Fault, out: Path, overrides: list[str]) -> bool:
     """Run a cell while a fault hits it; return whether anything is amiss."""
     memory, began = [gpu.used_mib for gpu in gpus()], time.monotonic()
+    ours = psutil.Process()
+    before = ours.children(recursive=True)
     plan, measuring = planned([*overrides, *fault.overrides])
     sweep = new_sweep(out, [plan])
     lane = Lane(plan, sweep.cell(plan.cell.cell_id), plan.record)
@@ -105,7 +107,8 @@ def commit(fault: Fault, out: Path, overrides: list[str]) -> bool:
     with fault.around():
         turns_of(measuring, 1, lambda _: here).run([lane])
     sweep.note(ended="FINISHED")
-    left = [p for p in psutil.Process().children(recursive=True) if p.status() != "zombie"]
+    children = [p for p in ours.children(recursive=True) if p not in before]
+    left = [p for p in children if p.status() != "zombie"]
     grown = [gpu.used_mib - was for gpu, was in zip(gpus(), memory, strict=True)]
     amiss = bool(left) or any(more > SLACK_MIB for more in grown) or not is_as_meant(fault, lane)
     print(f"{'WRONG ' if amiss else ''}{fault.name}: {time.monotonic() - began:.0f} s")

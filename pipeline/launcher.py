@@ -50,7 +50,8 @@ class RayLauncher:
         cpus_per_cell: CPUs that Ray reserves for a cell. 0 lets cells of one machine wait for
             their turn loaded; turns keep them apart.
         gpus_per_cell: GPUs that Ray reserves for a cell; 0 is what the engine asks for.
-        start_timeout_s: Longest start of an engine, and longest warm-up.
+        start_timeout_s: Longest warm-up, and longest start; an engine's own time-out goes before
+            it if it is longer.
         repetition_timeout_s: Longest repetition.
         on_busy: `wait` or `refuse` when another sweep runs on this machine.
     """

@@ -31,7 +31,7 @@ class Turns:
 
     Attributes:
         spawn: Starts a fresh worker process for a cell, its output going to a file.
-        start_timeout_s: Longest start, and longest warm-up.
+        start_timeout_s: Longest warm-up, and longest start of an engine that sets none itself.
         repetition_timeout_s: Longest repetition.
         on_end: Called with each cell that has ended.
         seed: Shuffles the order within each round.
@@ -90,7 +90,15 @@ class Turns:
     def _await_start(self, lane: Lane) -> None:
         """Wait until the cell is loaded."""
         if lane.worker is not None:
-            lane.spend("start", lane.worker.result(self.start_timeout_s))
+            lane.spend("start", lane.worker.result(self._longest_start(lane)))
+
+    def _longest_start(self, lane: Lane) -> float:
+        """Return the time after which a start is ended from here.
+
+        An engine with a time-out of its own ends a start itself, and says how far it was.
+        """
+        own: float = getattr(lane.plan.cell.engine, "start_timeout_s", 0.0)
+        return max(self.start_timeout_s, own + STOP_TIMEOUT_S if own else 0.0)
 
     def _warm_up(self, lane: Lane) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""

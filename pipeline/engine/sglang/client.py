@@ -70,7 +70,13 @@ class Client:
         """
         deadline = time.monotonic() + self.hang_timeout_s
         while True:
-            status, text = exchange(self.port, "POST", "/flush_cache", None, self.hang_timeout_s)
+            try:
+                status, text = exchange(
+                    self.port, "POST", "/flush_cache", None, self.hang_timeout_s
+                )
+            except ServerFault:
+                self._alive_soon()
+                raise
             if status == http.HTTPStatus.OK:
                 return
             self.alive()
@@ -101,13 +107,17 @@ class Client:
         self._wait(thread, path)
         answer = box[0]
         if isinstance(answer, ServerFault):
-            time.sleep(POLL_S)  # a process that just died closes its socket before it is seen dead
-            self.alive()
+            self._alive_soon()
             raise answer
         status, text = answer
         if status != http.HTTPStatus.OK:
             raise ServerFault(f"{path} answered {status}: {' '.join(text.split())[:300]}")
         return text
+
+    def _alive_soon(self) -> None:
+        """Say why a server is gone: it closes its socket before it is seen dead."""
+        time.sleep(POLL_S)
+        self.alive()
 
     def _wait(self, thread: threading.Thread, path: str) -> None:
         """Wait for the answer; a dead or silent server ends the wait.

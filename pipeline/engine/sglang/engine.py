@@ -42,7 +42,8 @@ class SglangEngine:
         start_timeout_s: From launch to a real completion; a large model loads for many minutes.
         request_timeout_s: For one answer.
         hang_timeout_s: Silence of a server that should answer.
-        stop_timeout_s: From SIGTERM to the end of a sound server; then the group is killed.
+        stop_timeout_s: From SIGTERM to the kill of a sound server's group. Nothing is in flight
+            then, and SGLang itself, which looks for the signal every 5 s, ends by killing.
         fence_timeout_s: For the GPUs' memory to come back.
         extra_args: More server arguments, as written on a command line.
     """
@@ -59,7 +60,7 @@ class SglangEngine:
     start_timeout_s: float = 1800
     request_timeout_s: float = 600
     hang_timeout_s: float = 60
-    stop_timeout_s: float = 60
+    stop_timeout_s: float = 1
     fence_timeout_s: float = 60
     extra_args: tuple[str, ...] = ()
 

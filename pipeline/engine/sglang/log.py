@@ -25,6 +25,11 @@ _PHASES = (
 _BIND = re.compile(r"[Aa]ddress already in use|Errno 98|Port \d+ is (already )?in use")
 _MEMORY = re.compile(r"out of memory|Not enough memory|OutOfMemory")
 _CRASH = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed with exit code")
+_UNFUSED = re.compile(
+    r".*(?:Failed to initialize FlashInfer workspace|Skipping allreduce fusion"
+    r"|allreduce_fusion API is not available|FlashInfer comm not available"
+    r"|allreduce fusion disabled globally).*"
+)
 _REFUSAL = re.compile(r"^[\w. -]+: error: (.+)$", re.MULTILINE)  # of argparse
 
 
@@ -87,7 +92,7 @@ class ServerLog:
     @property
     def fusion_failure(self) -> str:
         """The line in which the server gives up fusing, if any."""
-        found = re.search(r".*Failed to initialize FlashInfer workspace.*", self.text)
+        found = _UNFUSED.search(self.text)
         return found.group(0).strip() if found else ""
 
     def _follow(self) -> None:

@@ -102,8 +102,8 @@ class Server:
         self._launch, self._before = launch, gpus()
         port, path = _free_port(), launch.folder / f"server_{attempt}.log"
         self.command = launch.command(port)
-        self.log = ServerLog(path)
         self.family = Family(self.command, launch.environment, path)
+        self.log = ServerLog(path)  # follows the file until it is closed
         waits = launch.time_outs
         self.client = Client(port, self.check_alive, waits.request, waits.hang)
         try:

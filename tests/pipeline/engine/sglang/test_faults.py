@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from pipeline.engine.sglang.client import ServerFault
+from pipeline.engine.sglang.engine import SglangEngine
 from pipeline.engine.sglang.log import ServerLog
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 
@@ -77,6 +78,21 @@ def test_a_server_that_ignores_sigterm_is_killed_with_its_group(cell, started):
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
 
 
+def test_an_idle_server_is_not_waited_for(cell, started):
+    usual = replace(cell.engine, stop_timeout_s=SglangEngine.stop_timeout_s)
+    session = started(replace(cell, engine=usual), "ignores_sigterm")
+    began = time.monotonic()
+    session.close()
+    assert time.monotonic() - began < 4
+
+
+def test_a_server_that_dies_between_requests_says_why_at_the_next_flush(cell, started):
+    session = started(cell)
+    os.kill(session.server.family._head.pid, signal.SIGKILL)
+    with pytest.raises(ServerFault, match="the server ended with status -9"):
+        session.server.client.flush()
+
+
 def test_a_scheduler_is_gone_even_if_its_server_was_killed_first(cell, started):
     session = started(cell)
     os.kill(session.server.family._head.pid, signal.SIGKILL)
@@ -120,6 +136,21 @@ def test_closing_twice_does_no_harm(cell, started):
     session = started(cell)
     session.close()
     session.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "failed"),
+    [
+        ("Failed to initialize FlashInfer workspace (backend=trtllm): no peer access.", True),
+        ("FlashInfer workspace preflight probe failed (x). Skipping allreduce fusion.", True),
+        ("FlashInfer AllReduce Fusion enabled and workspace initialized: backend=trtllm", False),
+    ],
+)
+def test_a_server_that_gives_up_fusing_says_so(tmp_path, line, failed):
+    (tmp_path / "server.log").write_text(f"Load weight begin\n[TP0] {line}\n")
+    log = ServerLog(tmp_path / "server.log")
+    assert log.fusion_failure == (f"[TP0] {line}" if failed else "")
+    log.close()
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.away import REPETITION_S, turns_of
 from drafters.ngram import Ngram
 from pipeline import lock
 from pipeline.engine.base import Sampling
 from pipeline.judge import judge
+from pipeline.lane import Lane
+from pipeline.measuring import Measuring
 from pipeline.plan import Planned
 from pipeline.record import Status
 from pipeline.store import SweepFolder
 from pipeline.sweep import run_sweep
 from tests.pipeline.engine.sglang.prompts import PROMPTS
-from tests.pipeline.inline import InlineLauncher, make_settings
+from tests.pipeline.inline import InlineLauncher, InlineWorker, make_settings
 from verify.extend import Extend
 
 # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
@@ -47,6 +50,24 @@ def test_a_server_that_dies_fails_its_cell_with_the_cause_and_the_next_one_runs(
     assert status == 1
     assert [r.status for r in records] == [Status.OK, Status.FAILED]
     assert "torch.OutOfMemoryError: CUDA out of memory" in records[1].reason
+
+
+def test_an_engines_own_time_for_its_start_is_not_cut_short(cell, tmp_path):
+    """A large model loads longer than the launcher would wait; the engine says why it gave up."""
+    waited = {}
+
+    class Patient(InlineWorker):
+        def result(self, timeout_s):
+            waited[self.phase[0]] = timeout_s
+            return super().result(timeout_s)
+
+    patient = replace(cell, engine=replace(cell.engine, start_timeout_s=3600.0))
+    lane = Lane(Planned(patient, tuple(PROMPTS), ""), tmp_path, Planned(patient, (), "").record)
+    measuring = Measuring(min_repetitions=1, max_repetitions=1)
+    turns_of(measuring, 1, lambda lane: Patient([], "")).run([lane])
+    assert lane.record.status is Status.OK
+    assert waited["start"] > 3600
+    assert waited["warm_up"] == waited["answer"] == REPETITION_S
 
 
 def test_a_grid_is_measured_proven_and_void_where_it_fell_back(sweep, cell, ngram_cell):
