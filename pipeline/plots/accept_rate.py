@@ -35,8 +35,8 @@ def accept_rate(cells: Cells) -> Figure:
         axes.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
         axes.set_ylim(0, max(1.05, *heights.values()) + 0.03)  # a label outside would be left out
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("draft position", fontsize=SMALL)
-    figure.supylabel("accepted, of the steps that reached it", fontsize=SMALL)
+    figure.supxlabel("draft position (of the steps that reached it)", fontsize=SMALL)
+    figure.supylabel("accept rate", fontsize=SMALL)
     return figure
 
 
