@@ -56,7 +56,7 @@ def hub_folder(repo: str, revision: str, needed: str) -> Path:
         ValueError: It is not in the cache, and the hub did not give it.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
     fetch = partial(
         snapshot_download, repo, revision=revision or None, allow_patterns=[*_SMALL, needed]
@@ -67,6 +67,11 @@ def hub_folder(repo: str, revision: str, needed: str) -> Path:
             return folder
     try:
         return Path(fetch())
+    except GatedRepoError:
+        raise ValueError(
+            f"target.source={repo}: the hub gives it only to those who accepted its licence; accept"
+            f" it at https://huggingface.co/{repo} and log in (`hf auth login`), or give a folder"
+        ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(

@@ -1,6 +1,8 @@
 import json
 import shutil
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -93,6 +95,28 @@ def test_a_full_disk_is_told_before_anything_is_written(gguf_file, tmp_path, mon
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"target.source=/no/such/folder: no such folder"):
         Target("t", "/no/such/folder").folder(tmp_path)
+
+
+def test_a_gated_hub_id_is_told_to_accept_the_licence(tmp_path, monkeypatch):
+    import huggingface_hub.constants as constants
+
+    class Hub(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            """Say nothing."""
+
+        def do_GET(self):
+            self.send_response(401)
+            self.send_header("X-Error-Code", "GatedRepo")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        with pytest.raises(ValueError, match=r"accepted its licence; accept it .*org/gated"):
+            Target("t", "org/gated").tokenizer(tmp_path)
+        hub.shutdown()
 
 
 def test_a_hub_id_offline_says_what_to_do(tmp_path, monkeypatch):
