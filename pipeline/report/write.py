@@ -9,6 +9,7 @@ from pipeline.judge import Comparison, compare
 from pipeline.plots import draw
 from pipeline.record import CellRecord, write_atomically
 from pipeline.report import notes, origin, tables
+from pipeline.report.page import write_page
 from pipeline.report.verdict import verdict
 from pipeline.roi.sections import sections
 from pipeline.wording import cell_names, comparison_names
@@ -17,7 +18,7 @@ from pipeline.wording import cell_names, comparison_names
 def write_report(
     records: Sequence[CellRecord], folder: Path, provenance: Mapping[str, str]
 ) -> Path:
-    """Write `report.md` and its plots, and return the report's path.
+    """Write `report.md`, its plots and the same as one page, and return the path of the first.
 
     Args:
         records: The cells of a sweep, at least one, in the order of the grid.
@@ -40,7 +41,9 @@ def write_report(
     blocks += [*notes.ends(judged, names), *origin.ran(judged, names)]
     blocks += origin.origin(judged, names, provenance)
     path = folder / "report.md"
-    write_atomically(path, "\n\n".join(blocks) + "\n")
+    text = "\n\n".join(blocks) + "\n"
+    write_atomically(path, text)
+    write_page(text, folder, titles[0])
     return path
 
 

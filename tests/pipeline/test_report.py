@@ -314,6 +314,24 @@ def test_cells_of_one_label_are_told_apart_by_what_differs(tmp_path):
     }
 
 
+def test_the_page_shows_the_report_with_its_pictures_inside_it(tmp_path):
+    report(make_sweep(), tmp_path, plots=True)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('<img src="data:image/png;base64,') == 6
+    assert page.count("<img ") == 6
+    assert "<strong>On copy, ngram × graph_captured is" in page
+    assert '<th style="text-align:right">break-even</th>' in page
+
+
+def test_what_a_log_says_is_shown_on_the_page_and_not_obeyed(tmp_path):
+    failed = make_sweep(1, 40)[0].ended(Status.FAILED, "<script>alert(1)</script> ![x](y.png)")
+    report([replace(failed, repetitions=(), log_tail="<b>last words</b>")], tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "&lt;b&gt;last words" in page
+
+
 def test_no_cell_at_all_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a report needs at least one cell"):
         write_report([], tmp_path, FACTS)

@@ -1,0 +1,55 @@
+"""The report as one page that a browser shows wherever it goes: its pictures are inside it.
+
+MLflow shows a Markdown artifact without its pictures, and mail or chat has no folder to find them
+in. The words are those of `report.md`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+from pipeline.record import write_atomically
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+       color: #222; background: #fff }
+h1, h2 { border-bottom: 1px solid #ddd; padding-bottom: .2em }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1em 0 }
+th, td { border: 1px solid #ddd; padding: .3em .7em }
+td[style*=right] { white-space: nowrap }
+pre { background: #f6f6f6; padding: .8em; overflow-x: auto; font-size: 13px }
+img { max-width: 100% }
+"""
+
+
+def write_page(text: str, folder: Path, title: str) -> Path:
+    """Write `report.html` beside the report, and return its path.
+
+    Args:
+        text: The report's Markdown. HTML in it is shown, not obeyed: a log may say anything.
+        folder: The report's folder, where its pictures are.
+        title: What the browser's tab says.
+    """
+    from markdown_it import MarkdownIt  # most commands write no report
+
+    render = MarkdownIt("js-default").render
+    body = re.sub(r'<img src="([^":/]+\.png)"', lambda m: _embedded(m, folder), render(text))
+    name = render(title).strip().removeprefix("<p>").removesuffix("</p>")
+    path = folder / "report.html"
+    write_atomically(
+        path,
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+        f"<title>{name}</title><style>{STYLE}</style>\n{body}</html>\n",
+    )
+    return path
+
+
+def _embedded(tag: re.Match[str], folder: Path) -> str:
+    """Return the beginning of an image's tag with the picture inside it, if the folder has one."""
+    picture = folder / tag[1]
+    if not picture.is_file():
+        return tag[0]  # named by a log or a reason, not by the report
+    data = base64.b64encode(picture.read_bytes()).decode("ascii")
+    return f'<img src="data:image/png;base64,{data}"'
