@@ -133,4 +133,16 @@ class Evidence:
         if mode.allreduce != "fused" and self.trace and self.trace.fused:
             return f"{self.trace.fused:g} all-reduces a step were fused without being asked for"
         gained = seconds.get(self._mode, 0.0) - self._timer
-        return timer_disagreement(self._steps, gained)
+        return self._traced_otherwise() or timer_disagreement(self._steps, gained)
+
+    def _traced_otherwise(self) -> str:
+        """Say that the profiler saw forwards launched in another way than most steps, or ""."""
+        if self.trace is None or not self._steps:
+            return ""
+        share = sum(step.graph for step in self._steps) / len(self._steps)
+        if (share > 0.5) == (self.trace.graph_share > 0.5):
+            return ""
+        return (
+            f"{share:.0%} of the steps count as captured, but a trace shows"
+            f" {self.trace.graph_share:.0%} of the forwards launched as a graph"
+        )

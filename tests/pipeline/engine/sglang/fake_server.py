@@ -149,7 +149,7 @@ class State:
         )
 
     def profile(self, body: dict) -> None:
-        """Write a trace: a forward while each request arrives, three of all; one graph each."""
+        """Write a trace: a forward while each request arrives, three of all; one launch each."""
         stage = {"decode": "DECODE", "target_verify": "TARGET_VERIFY"}[self.mode]
         if VERSION == "0.5.23" and self.mode == "target_verify":
             stage = "VERIFY"
@@ -166,7 +166,9 @@ class State:
             at, thread = 1000.0 * i, {"pid": 1, "tid": 1, "ph": "X"}
             name = f"step[{stage} bs={requests}]"
             span = {"cat": "user_annotation", "name": name, "ts": at, "dur": 500}
-            launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": at + 9, "dur": 5}
+            graph = self.graph and FAULT != "is_traced_eager"
+            name = "cudaGraphLaunch" if graph else "cudaLaunchKernel"
+            launch = {"cat": "cuda_runtime", "name": name, "ts": at + 9, "dur": 5}
             events += [span | thread, launch | thread | {"args": {"correlation": i}}]
             events += [
                 {

@@ -142,6 +142,29 @@ def test_a_fault_of_the_run_is_the_proofs_problem(started, ngram_cell, fault, pr
     assert problem in session.proof().problem
 
 
+@pytest.mark.parametrize(
+    ("verify", "fault", "problem"),
+    [
+        (GraphCaptured(), "", ""),
+        (Extend(), "", ""),
+        (
+            GraphCaptured(),
+            "is_traced_eager",
+            "100% of the steps count as captured, but a trace shows 0% of the forwards launched as"
+            " a graph",
+        ),
+    ],
+    ids=["captured", "eager", "traced_eager"],
+)
+def test_what_steps_count_as_must_be_how_a_trace_shows_them(
+    started, ngram_cell, verify, fault, problem
+):
+    two = replace(ngram_cell, verify=verify, parallelism=Parallelism(tp=2))
+    session = started(two, fault)
+    session.generate(PROMPTS[0], 0)
+    assert session.proof().problem == problem
+
+
 def test_counts_that_contradict_each_other_are_refused(started, ngram_cell):
     session = started(ngram_cell, "miscounts")
     with pytest.raises(RuntimeError, match=r"the plugin saw \d+ steps .* SGLang counted"):
