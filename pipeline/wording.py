@@ -9,6 +9,8 @@ from pipeline.measure import Levers
 from pipeline.record import CellRecord
 from pipeline.statistics import Interval
 
+LONGEST = 28  # characters of a setting's value in a name
+
 
 def number(value: float) -> str:
     """Write a figure with about three significant digits; a dash where there is none."""
@@ -62,12 +64,27 @@ def code(text: str) -> str:
 
 
 def cell_names(records: Sequence[CellRecord]) -> dict[str, str]:
-    """Return a name for each cell id: its label, and the settings that tell equal labels apart."""
-    names = {}
+    """Return a name for each cell id: its label, and the settings that tell equal labels apart.
+
+    Of a long value, as of a folder, the end is shown, unless two cells then had one name.
+    """
+    full, short = {}, {}
     for record in records:
         same = [r.params for r in records if r.label == record.label]
-        names[record.cell_id] = record.label + _parenthesis(_differing(record.params, same))
-    return names
+        apart = _differing(record.params, same)
+        ends = {key: clipped(value, LONGEST, end=True) for key, value in apart.items()}
+        full[record.cell_id] = record.label + _parenthesis(apart)
+        short[record.cell_id] = record.label + _parenthesis(ends)
+    all_short = list(short.values())
+    return {k: name if all_short.count(name) == 1 else full[k] for k, name in short.items()}
+
+
+def clipped(text: str, longest: int, end: bool = False) -> str:
+    """Return a text of at most so many characters; of a longer one both ends, or the end only."""
+    if len(text) <= longest:
+        return text
+    head = 0 if end else longest // 2
+    return f"{text[:head]}…{text[head + 1 - longest :]}"
 
 
 def comparison_names(groups: Sequence[Sequence[CellRecord]]) -> list[str]:

@@ -8,11 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pipeline.plots.panels import DARK, FAINT, INK, MIDDLE, SMALL, TITLE, Cells, grid, label
+from pipeline.wording import clipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+WIDEST = 60  # characters of a panel's title
 LINES, MARKERS = (DARK, MIDDLE, INK, FAINT), "osD^vP"
 
 
@@ -29,7 +31,7 @@ def accept_rate(cells: Cells) -> Figure:
         heights = _apart({category: rate for category, (_, rate) in ends.items()}, 0.085)
         for category, height in heights.items():
             label(axes, category, ends[category][0], height, 8)
-        axes.set_title(name, loc="left", fontsize=TITLE)
+        axes.set_title(clipped(name, WIDEST), loc="left", fontsize=TITLE)
         axes.set_xticks(range(1, last + 1))
         axes.set_xlim(0.8, last + 0.25 * max(last, 2))
         axes.set_yticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])

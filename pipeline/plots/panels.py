@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pipeline.measure import Measurement
+from pipeline.wording import clipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ DARK, MIDDLE, LIGHT, INK, FAINT = "#0072B2", "#E69F00", "#C9C9C9", "#222222", "#
 SMALL, TITLE = 9, 10  # points
 LABEL_ROOM = 1.45  # an axis reaches so far beyond its last mark
 WIDTH, ROW, HEAD = 9.0, 0.34, 0.75  # inches: page, one cell, a panel's title and axis
+LINE = 46  # characters of a name on one line
 Cells: TypeAlias = Sequence[tuple[str, Measurement]]
 
 
@@ -46,13 +48,18 @@ def rows(axes: Axes, names: Sequence[str], title: str) -> None:
     """Name the rows of a panel in the first column, first on top, and clear what is not data."""
     place = axes.get_subplotspec()
     first = place is not None and place.is_first_col()
-    shown = [name.replace(" (", "\n(") if first else "" for name in names]
+    shown = [_in_two(name) if first else "" for name in names]
     axes.set_yticks(range(len(names)), shown, fontsize=SMALL)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_title(title, loc="left", fontsize=TITLE, fontweight="bold")
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=SMALL)
     axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _in_two(name: str) -> str:
+    """Break a cell's name before its settings; neither line may take the room of the data."""
+    return "\n(".join(clipped(line, LINE) for line in name.split(" (", 1))
 
 
 def label(axes: Axes, text: str, x: float, y: float, gap: int = 5) -> None:

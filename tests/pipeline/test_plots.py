@@ -63,6 +63,17 @@ def test_each_bar_stands_beside_the_baseline_of_its_own_turns():
     assert bar / marks[3] == pytest.approx(cells[3][1].classes["copy"].speed_up)
 
 
+def test_a_long_name_leaves_room_for_the_data():
+    (name, cell), *_ = cells_of(make_sweep(2, 40))
+    figure = speed([(f"{name} (heads={'long/' * 30}v2, num_draft_tokens=3)", cell)])
+    (tick,) = figure.axes[0].get_yticklabels()
+    first, second = tick.get_text().split("\n")
+    assert first == name
+    assert len(second) < 50
+    assert second.startswith("(heads=long/")
+    assert second.endswith("num_draft_tokens=3)")
+
+
 def test_accept_length_is_written_beside_break_even():
     cells = [c for c in cells_of(make_sweep(2, 40)) if not c[1].is_baseline]
     levers = cells[1][1].classes["copy"].versus.levers

@@ -332,6 +332,24 @@ def test_what_a_log_says_is_shown_on_the_page_and_not_obeyed(tmp_path):
     assert "&lt;b&gt;last words" in page
 
 
+def test_of_a_long_setting_the_end_tells_cells_apart_or_else_all_of_it():
+    cell = make_sweep(1, 40)[3]
+
+    def named(*values):
+        cells = [
+            replace(cell, cell_id=str(i), params=cell.params | {"drafter.heads": value})
+            for i, value in enumerate(values)
+        ]
+        return list(cell_names(cells).values())
+
+    folder = "/home/someone/checkpoints/"
+    first, _ = named(f"{folder}eagle3-run-1", f"{folder}eagle3-run-2")
+    assert first == "ngram × graph_captured (heads=…ne/checkpoints/eagle3-run-1)"
+    long = "0" * 30
+    first, _ = named(f"a{long}", f"b{long}")
+    assert first == f"ngram × graph_captured (heads=a{long})"
+
+
 def test_no_cell_at_all_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a report needs at least one cell"):
         write_report([], tmp_path, FACTS)

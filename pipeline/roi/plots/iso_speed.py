@@ -12,7 +12,7 @@ from pipeline.measure import Figures
 from pipeline.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, TITLE, grid
 from pipeline.record import CellRecord
 from pipeline.roi.sweep import drafted
-from pipeline.wording import number
+from pipeline.wording import cell_names, clipped, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ MARKERS, FILLS = "osD^vPp<h>*8d", (DARK, MIDDLE, "white", LIGHT)
 ISO = (0.25, 0.5, 2.0, 4.0)  # times the baseline
 HEIGHT = 3.1  # inches of a panel
 ROOM = 1.3  # the axes reach so far beyond the outermost point
+LONGEST_ARM = 46  # characters of a drafter in the key
 KEY, MARK = 118, 8  # characters that the key is wide, and those that a mark takes
 LENGTHS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
@@ -39,7 +40,8 @@ def iso_speed(comparison: Comparison) -> Figure | None:
     if not points:
         return None
     records = {r.cell_id: r for r in comparison.records}
-    arms = list(dict.fromkeys(_arm(records[key]) for key, _, _ in points))
+    names = {k: _arm(records[k], name) for k, name in cell_names(comparison.records).items()}
+    arms = list(dict.fromkeys(names[key] for key, _, _ in points))
     backends = list(dict.fromkeys(records[key].params["verify"] for key, _, _ in points))
     categories = list(dict.fromkeys(category for _, category, _ in points))
     figure, panels = grid(len(categories), HEIGHT)
@@ -49,15 +51,16 @@ def iso_speed(comparison: Comparison) -> Figure | None:
         steps = [_step_beside(plain, f) for _, f in own]
         _panel(axes, category, plain, (steps, [f.accept_length.value for _, f in own]))
         for (record, figures), step in zip(own, steps, strict=True):
-            marker = MARKERS[arms.index(_arm(record)) % len(MARKERS)]
+            marker = MARKERS[arms.index(names[record.cell_id]) % len(MARKERS)]
             _point(axes, step, figures, (marker, _fill(backends, record.params["verify"])))
     _key(figure, arms, backends, any(records[key].control for key, _, _ in points))
     return figure
 
 
-def _arm(record: CellRecord) -> str:
-    """Name a drafter at its width."""
-    return f"{record.params['drafter']} (width {record.width})"
+def _arm(record: CellRecord, name: str) -> str:
+    """Name a drafter at its width, with what tells it from others of its kind."""
+    drafter = name.replace(f" × {record.params['verify']}", "", 1)
+    return f"{clipped(drafter, LONGEST_ARM)} (width {record.width})"
 
 
 def _fill(backends: list[str], verify: str) -> str:

@@ -223,6 +223,20 @@ def test_a_cell_of_a_slower_hour_stands_at_its_speed_up_in_the_break_even_plot(c
     assert again == pytest.approx(first)
 
 
+def test_heads_of_one_width_have_marks_of_their_own():
+    sweep = make_sweep(prompts_per_class=2, num_tokens=48, cost=THREE)
+    again = [
+        replace(r, cell_id=f"{r.cell_id}-b", params=r.params | {"drafter.heads": "b"})
+        for r in sweep
+        if not r.is_baseline
+    ]
+    (found,) = compare([*sweep, *again])
+    figure = iso_speed(found)
+    assert {x.get_marker() for x in figure.axes[0].lines} >= {"o", "s"}
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[1:3] == ["eagle3 (width 4)", "eagle3 (heads=b) (width 4)"]
+
+
 def test_the_waterfall_ends_where_the_floor_is(comparison):
     found = anatomy(comparison)
     (axes,) = waterfall(found).axes
