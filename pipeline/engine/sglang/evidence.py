@@ -127,6 +127,8 @@ class Evidence:
             return f"the server ran out of cache and began {self._retracted} requests again"
         if self._largest_batch > self._arguments.batch:
             return f"{self._largest_batch} requests ran at once, {self._arguments.batch} were asked"
+        if self._steps and not self._cell.is_baseline and not any(s.draft_ms for s in self._steps):
+            return "the plugin saw no time of the drafter: its hooks do not fit this SGLang"
         mode = self._arguments.mode
         if mode.allreduce == "fused" and fusion_failure:
             return f"the server gave up fusing: {fusion_failure}"

@@ -113,7 +113,9 @@ class State:
                     "batch": 1,
                     "graph": self.graph,
                     "verify_ms": 600 * STEP_S,
-                    "draft_ms": 100 * STEP_S if self.width > 1 else 0.0,
+                    "draft_ms": 100 * STEP_S
+                    if self.width > 1 and FAULT != "hides_drafter"
+                    else 0.0,
                     "at_s": time.perf_counter(),
                     "committed": {rid: committed},
                 }

@@ -133,6 +133,7 @@ def test_a_fused_cell_that_ran_unfused_is_contradicted_with_the_share(started, n
         ("caches", "3 prompt tokens came from the cache"),
         ("retracts", "began 1 requests again"),
         ("timers_disagree", "SGLang's device timer"),
+        ("hides_drafter", "the plugin saw no time of the drafter"),
     ],
 )
 def test_a_fault_of_the_run_is_the_proofs_problem(started, ngram_cell, fault, problem):
