@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -20,6 +21,7 @@ from pipeline.plan import Planned
 from pipeline.prompts import check_lengths, prompts_digest
 from pipeline.provenance import masked
 from pipeline.target import Target
+from pipeline.typed import check_types
 from pipeline.workload import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
@@ -79,12 +81,20 @@ def build_part(config: DictConfig, name: str) -> Any:
                 f"{name}._target_={target}: only classes in drafters, verify and pipeline"
             )
     try:
+        _check_fields(node, name)
         return instantiate(node, _convert_="all")
     except (InstantiationException, OmegaConfBaseException) as error:
         cause = error.__cause__ or error
         if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
             raise ValueError(f"{name}: {cause}") from None
         raise ValueError(str(cause)) from None
+
+
+def _check_fields(node: DictConfig, name: str) -> None:
+    """Refuse values of another type than the part's class wants."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    with contextlib.suppress(ImportError):  # instantiating says what cannot be found
+        check_types(name, get_class(node._target_), values)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Building the cells of a grid, from the real configs."""
 
 import json
+import re
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -73,6 +74,27 @@ def test_a_class_of_another_project_is_refused_before_it_is_imported(prompts):
 def test_a_setting_that_the_class_does_not_have_is_refused(prompts):
     with pytest.raises(Refused, match=r"drafter: .*unexpected keyword argument 'depth'"):
         build(["drafter=ngram +drafter.depth=3"], prompts)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("parallelism.tp=two", "parallelism.tp=two: must be a whole number"),
+        ("parallelism.tp=1.5", "parallelism.tp=1.5: must be a whole number"),
+        ("sampling.temperature=hot", "sampling.temperature=hot: must be a number"),
+        ("sampling.seed=null", "sampling.seed=null: must be a whole number"),
+        ("workload.num_prompts=all", "workload.num_prompts=all: must be a whole number or null"),
+        ("target.trust_remote_code=1", "target.trust_remote_code=1: must be true or false"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_setting(override, line, prompts):
+    with pytest.raises(Refused, match=f"^{re.escape(line)}$"):
+        build([override], prompts)
+
+
+def test_a_whole_number_is_a_number(prompts):
+    (plan,) = build(["sampling.temperature=1"], prompts)
+    assert plan.cell.sampling.temperature == 1
 
 
 def test_the_command_quotes_hides_passwords_and_does_not_resume():
