@@ -42,7 +42,7 @@ class RayWorker:
             WorkerFailed: It raised, its process died, or it did not finish in time.
         """
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
         try:
             return ray.get(self._pending, timeout=timeout_s)
@@ -50,7 +50,7 @@ class RayWorker:
             raise WorkerFailed(f"{self._phase} did not finish within {timeout_s:g} s") from None
         except RayTaskError as error:
             raise WorkerFailed(f"{self._phase} raised {one_line(error.cause)}") from None
-        except RayActorError as error:
+        except RayError as error:  # of memory that ran out, Ray says so in one of its own
             raise WorkerFailed(
                 f"process {self.pid} died in {self._phase}: {_cause(error)}"
             ) from None
@@ -78,8 +78,12 @@ class RayWorker:
 
 def _cause(error: BaseException) -> str:
     """Say what Ray knows of a process's death; it sees no exit status."""
+    from ray.exceptions import RayActorError
+
     if "low on memory" in str(error):
         return "Ray killed it because the machine's memory was nearly full"
+    if not isinstance(error, RayActorError):
+        return one_line(error)
     return "killed from outside, out of memory, or crashed; its log may say more"
 
 

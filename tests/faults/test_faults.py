@@ -39,6 +39,18 @@ def test_cells_that_break_in_five_ways_fail_alone(bench):
     assert bench.left() == []
 
 
+def test_a_cell_for_which_memory_runs_out_fails_and_the_sweep_ends_as_usual(bench):
+    bench.environment["RAY_memory_usage_threshold"] = "0.0001"  # Ray then kills at once
+    driver = bench.drive("a,b")
+    output, _ = driver.communicate(timeout=150)
+    assert driver.returncode == 1, output
+    assert "dashboard: " in output
+    for record in bench.records().values():
+        assert record.status == "failed"
+        assert "Ray killed it because the machine's memory was nearly full" in record.reason
+    assert bench.left() == []
+
+
 def test_a_killed_driver_leaves_no_process_and_resume_runs_only_the_rest(bench):
     driver = bench.drive("a,b")
     bench.until(lambda: list(bench.gate.glob("*-waits")))
