@@ -52,7 +52,7 @@ def checked_version(python: str, wanted: str) -> str:
     version = installed_version(python)
     if not version:
         raise ValueError(
-            "engine=sglang: SGLang is not installed here; pip install 'specroi[sglang]', or name an"
+            "engine=sglang: SGLang is not installed here; pip install -e '.[sglang]', or name an"
             " interpreter that has it in engine.python"
         )
     if wanted != "auto":
