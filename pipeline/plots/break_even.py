@@ -36,8 +36,8 @@ def break_even(cells: Cells) -> Figure:
         highest = max(max(x.accept_length, x.break_even) for x in levers if x)
         axes.set_xlim(0.8, 0.8 + LABEL_ROOM * (highest - 0.8))
     figure.supxlabel(
-        "accept length (dot) of break-even (thick bar; thin: its floor, verify only);"
-        " dark dot: above",
+        "accept length (dot) beside break-even, which it must exceed to pay (thick bar;"
+        " thin: if drafter and host cost nothing); dark: it does",
         fontsize=SMALL,
     )
     return figure

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from pipeline.judge import Comparison
 from pipeline.measure import Versus
 from pipeline.report.advice import advice
+from pipeline.report.caveats import caveats
 from pipeline.report.incomplete import no_baseline, nothing, plain_only
 from pipeline.report.moved import moved
-from pipeline.statistics import half_width
 from pipeline.wording import number, percent, surplus, times
-
-SCATTER = 0.1  # half-width of tok/s over repetitions, as a share, from which on a reader must know
 
 
 class Contender(NamedTuple):
@@ -57,37 +55,12 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     contenders = _contenders(comparison, names)
     if not contenders:
         return plain_only(comparison, names, plain)
-    caveats = _caveats(comparison, names)
-    lines = [_gains(contenders, best) + caveats, _gaps(contenders), _next(contenders)]
+    lines = [
+        _gains(contenders, best) + caveats(comparison, names),
+        _gaps(contenders),
+        _next(contenders),
+    ]
     return [*lines, *filter(None, [moved(comparison, names)])]
-
-
-def _caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Say what keeps the figures from being trusted: a busy machine, outputs not proven equal."""
-    noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
-    unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
-    text = _scatter(comparison, names)
-    if noisy:
-        text += f" Measured on a busy machine, so measure again: {', '.join(noisy)}."
-    if unproven:
-        text += f" Output not proven to be the target's own: {', '.join(unproven)}."
-    return text
-
-
-def _scatter(comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Name the cell whose repetitions scatter most, if they do so much that a reader must know."""
-    widths = {
-        r.cell_id: half_width(r.repetitions)
-        for r in comparison.records
-        if r.cell_id in comparison.measurements and len(r.repetitions) > 2  # two tell nothing
-    }
-    most = max(widths, key=lambda key: widths[key], default="")
-    if not most or widths[most] < SCATTER:
-        return ""
-    return (
-        f" Repetitions scatter, most those of {names[most]} (±{percent(widths[most])} of tok/s): do"
-        " not trust smaller differences."
-    )
 
 
 def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:

@@ -120,6 +120,16 @@ def test_a_cell_shown_to_gain_stands_for_its_class_before_a_faster_one_that_is_n
     assert "On copy, ngram × graph_captured is" in gains
 
 
+def test_a_cell_that_may_have_been_the_best_is_missed_in_the_first_line(tmp_path):
+    sweep = make_sweep(2, 40)
+    sweep[2] = replace(sweep[2], repetitions=()).ended(Status.FAILED, "out of memory")
+    gains, *_ = verdict_of(report(sweep, tmp_path))
+    assert "No result from 1 of 4 cells: ngram × extend (failed)." in gains
+    more = [replace(sweep[2], cell_id=str(i), label=f"cell {i}") for i in range(4)]
+    gains, *_ = verdict_of(report([*sweep, *more], tmp_path))
+    assert "No result from 5 of 8 cells." in gains
+
+
 def test_repetitions_that_scatter_are_said_in_the_first_line(tmp_path):
     steady = make_sweep()
     first, second, third = (slower(steady[1], factor).repetitions[0] for factor in (1.0, 1.3, 1.1))

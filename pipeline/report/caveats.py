@@ -1,0 +1,51 @@
+"""What keeps a verdict from being trusted, said in its first line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.judge import Comparison
+from pipeline.statistics import half_width
+from pipeline.wording import percent
+
+NAMED = 3  # cells without a result that are named in the first line
+SCATTER = 0.1  # half-width of tok/s over repetitions, as a share, from which on a reader must know
+
+
+def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Say what keeps the verdict from being trusted: cells without a result, noise, outputs."""
+    noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
+    unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
+    text = _missing(comparison, names) + _scatter(comparison, names)
+    if noisy:
+        text += f" Measured on a busy machine, so measure again: {', '.join(noisy)}."
+    if unproven:
+        text += f" Output not proven to be the target's own: {', '.join(unproven)}."
+    return text
+
+
+def _missing(comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Say how many cells gave no result, for the best may be among them; few are named."""
+    without = [r for r in comparison.records if r.cell_id not in comparison.measurements]
+    if not without:
+        return ""
+    text = f" No result from {len(without)} of {len(comparison.records)} cells"
+    if len(without) <= NAMED:
+        text += f": {', '.join(f'{names[r.cell_id]} ({r.status.value})' for r in without)}"
+    return f"{text}."
+
+
+def _scatter(comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Name the cell whose repetitions scatter most, if they do so much that a reader must know."""
+    widths = {
+        r.cell_id: half_width(r.repetitions)
+        for r in comparison.records
+        if r.cell_id in comparison.measurements and len(r.repetitions) > 2  # two tell nothing
+    }
+    most = max(widths, key=lambda key: widths[key], default="")
+    if not most or widths[most] < SCATTER:
+        return ""
+    return (
+        f" Repetitions scatter, most those of {names[most]} (±{percent(widths[most])} of tok/s): do"
+        " not trust smaller differences."
+    )
