@@ -58,8 +58,9 @@ def rows(axes: Axes, names: Sequence[str], title: str) -> None:
 
 
 def _in_two(name: str) -> str:
-    """Break a cell's name before its settings; neither line may take the room of the data."""
-    return "\n(".join(clipped(line, LINE) for line in name.split(" (", 1))
+    """Break a cell's name before its settings; no line may take the room of the data."""
+    lines = name.replace(" (", "\n(", 1).splitlines()
+    return "\n".join(clipped(line, LINE) for line in lines)
 
 
 def label(axes: Axes, text: str, x: float, y: float, gap: int = 5) -> None:

@@ -45,8 +45,9 @@ def waterfall(found: Anatomy) -> Figure:
     ]
     rows(axes, names, "ms per step, all classes")
     axes.set_xlim(0, ROOM * max(found.step_ms, needed))
+    scaled = " · later cells scaled by the baseline beside them" if found.scaled else ""
     figure.supxlabel(
-        f"dashed: breaks even at {number(needed)} ms · dark: measured · hatched: a bound",
+        f"dashed: breaks even at {number(needed)} ms · dark: measured · hatched: a bound{scaled}",
         fontsize=SMALL,
     )
     return figure

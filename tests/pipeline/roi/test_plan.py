@@ -246,6 +246,16 @@ def test_the_waterfall_ends_where_the_floor_is(comparison):
     assert bars[-1] == pytest.approx(in_order(found)[-1][1])
 
 
+def test_a_long_part_of_the_waterfall_is_wrapped_and_whole():
+    eager = THREE | {("eagle3", "extend"): (14.0, 36.0)}
+    (found,) = compare(make_sweep(prompts_per_class=2, num_tokens=48, cost=eager))
+    plan = anatomy(found)
+    (axes,) = waterfall(plan).axes
+    rows = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert rows[1].replace("\n", " ") == plan.parts[0].name
+    assert "while drafting" in rows[1]
+
+
 def test_a_sweep_without_a_drafter_still_gets_its_known_faults(tmp_path):
     plain = make_sweep(prompts_per_class=2, num_tokens=32)[:2]
     (found,) = compare(plain)
