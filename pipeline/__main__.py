@@ -47,6 +47,12 @@ def main() -> None:
 def plain(error: str, arguments: list[str]) -> str:
     """Return Hydra's message as one line that says what to do here."""
     text = " ".join(error.split()).split(" Config search path:")[0]
+    text, grammar, _ = text.partition(" See https://hydra.cc/docs/")
+    if grammar:
+        return (
+            f"{text}; write NAME=VALUE, and quotes around a value that has more than plain letters,"
+            " inside those of the shell: 'runs=\"/tmp/ü\"'"
+        )
     found = re.match(r"Could not override '(([\w/]+)\.[\w.]+)'", text)
     if found is None:
         return text

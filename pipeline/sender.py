@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -52,8 +53,9 @@ class Sender:
             yield
         except TrackerAway as reason:
             self.away = True
+            folder = self.sweep.path
             self.warn(
-                f"MLflow is away ({reason}); results are in {self.sweep.path}, send them later with"
-                f" `python -m pipeline.track sync {self.sweep.path}`"
+                f"MLflow is away ({reason}); results are in {folder}, send them later with"
+                f" `python -m pipeline.track sync {shlex.quote(str(folder))}`"
             )
         self.seconds += time.perf_counter() - begun

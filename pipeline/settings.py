@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.measuring import Measuring
 from pipeline.provenance import masked
 
 PORT = 5000  # MLflow's own choice
+SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 class Launcher(Protocol):
@@ -91,6 +93,13 @@ class Settings:
         """
         if not isinstance(config.resume, bool):
             raise ValueError(f"resume={config.resume}: must be true or false")
+        for name, value in (
+            ("runs", config.runs),
+            ("tracking.experiment", config.tracking.experiment),
+        ):
+            _check_text(name, value)
+        if config.tracking.uri is not None:
+            _check_text("tracking.uri", config.tracking.uri)
         runs = Path(config.runs).expanduser().absolute()
         if config.cache:
             os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
@@ -129,8 +138,41 @@ class Settings:
         uri = masked(self.tracking_uri)
         if uri.startswith("http"):
             return f"{uri.rstrip('/')}{page}"
-        serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {uri}"
+        serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {shlex.quote(uri)}"
         return f"{serve}, then http://127.0.0.1:{PORT}{page}"
+
+
+def check_shared(configs: Sequence[DictConfig]) -> None:
+    """Refuse a grid over what is one value for a sweep: all values but one would be ignored.
+
+    Raises:
+        ValueError: Naming the setting and its values.
+    """
+    first, *others = ({k: v for name in SHARED for k, v in _leaves(c, name)} for c in configs)
+    for setting, value in first.items():
+        values = dict.fromkeys([value, *(other.get(setting, "absent") for other in others)])
+        if len(values) > 1:
+            raise ValueError(
+                f"{setting}={','.join(values)}: one value for all cells of a sweep; run a sweep for"
+                " each"
+            )
+
+
+def _leaves(config: DictConfig, name: str) -> Iterator[tuple[str, str]]:
+    """Yield a setting, or the settings of a group, with its value as text."""
+    node = config[name]
+    if not isinstance(node, DictConfig):
+        yield name, str(node)
+        return
+    for key in map(str, node):
+        yield f"{name}.{key}", str(node[key])
+
+
+def _check_text(setting: str, value: Any) -> None:
+    """Refuse what is not a text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        shown = "null" if value is None else value
+        raise ValueError(f"{setting}={shown}: must be a text; leave it out for the default")
 
 
 def _without_hydra(config: DictConfig) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping
 from pipeline.record import write_atomically
 from pipeline.sender import Sender
-from pipeline.settings import Launcher, Settings
+from pipeline.settings import Launcher, Settings, check_shared
 from pipeline.store import SweepFolder, create_sweep, newest_sweep
 from pipeline.track import Tracker
 
@@ -42,6 +42,7 @@ def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) ->
         if configs[0].dry_run:
             dry_run(configs, overrides)
             return OK
+        check_shared(configs)
         settings = Settings.read(configs[0])
         planned = build_cells(configs, overrides, configs[0].on_impossible)
     except ValueError as refusal:
@@ -96,7 +97,7 @@ def _prepare(
         num_gpus = stack.enter_context(settings.launcher.connect())
         tracker = opening.result()
     _check_gpus(planned, settings.launcher, num_gpus)
-    folder = _folder(planned, settings)
+    folder = _folder(planned, settings, progress.say)
     sender = Sender(tracker, folder, progress.say)
     return Sweep(planned, settings, folder, sender, progress, num_gpus, begun)
 
@@ -124,12 +125,18 @@ def _check_gpus(planned: Sequence[Planned], launcher: Launcher, num_gpus: int) -
             )
 
 
-def _folder(planned: Sequence[Planned], settings: Settings) -> SweepFolder:
+def _folder(
+    planned: Sequence[Planned], settings: Settings, say: Callable[[str], None]
+) -> SweepFolder:
     """Return the folder to continue, or a new one."""
     ids = [plan.cell.cell_id for plan in planned]
     origin = provenance()
     folder = newest_sweep(settings.runs, ids) if settings.resume else None
     if folder is None:
+        if settings.resume:
+            say(
+                f"resume=true: {settings.runs} has no sweep of exactly these cells; a new one begins"
+            )
         facts = {"provenance": origin, "settings": settings.facts, "tracking": settings.tracking}
         folder = create_sweep(settings.runs, ids, **facts)
         write_atomically(folder.path / "config.yaml", settings.config)

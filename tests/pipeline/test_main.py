@@ -34,6 +34,23 @@ def test_what_a_class_refuses_is_one_line_and_status_2(tmp_path):
     assert done.stderr == "measurement.max_repetitions=0: must be a number above 0\n"
 
 
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("measurement.max_repetitions=4,8", "measurement.max_repetitions=4,8: one value for all"),
+        ("tracking.uri=5", "tracking.uri=5: must be a text"),
+        ("tracking.experiment=null", "tracking.experiment=null: must be a text"),
+        ("+measurement.x=ü", "; write NAME=VALUE, and quotes around a value that has more than"),
+    ],
+)
+def test_what_a_sweep_cannot_take_is_one_line_and_status_2(override, line, tmp_path):
+    done = run(f"runs={tmp_path}", "drafter=none,ngram", override)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "sweeps").exists()
+
+
 def test_an_unknown_setting_is_named_with_the_command_that_shows_all():
     error = "Could not override 'drafter.nope'.\nTo append to your config use +drafter.nope=3"
     assert plain(error, ["drafter.nope=3"]) == (

@@ -6,12 +6,14 @@ import time
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from pipeline import lock
 from pipeline.record import Status
+from pipeline.sender import Sender
 from pipeline.store import SweepFolder
 from pipeline.sweep import run_sweep
-from pipeline.track import load
+from pipeline.track import Tracker, load
 
 from ..faults.tiny_engine import TinyEngine, plan
 from .inline import InlineLauncher, make_settings
@@ -148,6 +150,31 @@ def test_resume_on_another_machine_is_refused(tmp_path, capsys):
     settings = make_settings(tmp_path, InlineLauncher(), resume=True)
     assert run_sweep(planned, settings, time.perf_counter()) == 2
     assert "began on cpu=another" in capsys.readouterr().err
+
+
+def test_resuming_another_grid_says_that_a_new_sweep_begins(tmp_path, capsys):
+    sweep(tmp_path, [plan(TinyEngine("a"))])
+    assert "resume=true" not in capsys.readouterr().out
+    sweep(tmp_path, [plan(TinyEngine("b"))], resume=True)
+    said = f"resume=true: {tmp_path} has no sweep of exactly these cells; a new one begins"
+    assert said in capsys.readouterr().out.splitlines()
+
+
+def test_commands_to_copy_survive_a_folder_with_a_space(tmp_path):
+    uri = "sqlite:////my runs/mlflow.db"
+    settings = make_settings(tmp_path, InlineLauncher(), tracking_uri=uri)
+    assert f"--backend-store-uri '{uri}'," in settings.dashboard("/page")
+    said = []
+    sender = Sender(Tracker(_Away(), "1"), SweepFolder(tmp_path / "my sweep"), said.append)
+    sender.begin()
+    assert said[0].endswith(f"`python -m pipeline.track sync '{tmp_path}/my sweep'`")
+
+
+class _Away:
+    """A client of a server that is gone."""
+
+    def search_runs(self, *_, **__):
+        raise MlflowException("nobody there")
 
 
 def test_mlflow_holds_what_the_disk_holds(tmp_path):
