@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
@@ -68,6 +68,26 @@ class Figures:
     def speed_up(self) -> float:
         """What cells are compared by: tok/s may be of other hours. NaN without a baseline."""
         return self.versus.speed_up.value if self.versus else math.nan
+
+    @property
+    def plain_ms(self) -> float:
+        """What a token of the best baseline took in the cell's own turns. NaN without one."""
+        return self.versus.levers.ms_per_token if self.versus else math.nan
+
+    def beside(self, plain_ms: float) -> Figures:
+        """Return the decode figures as they were, had a plain token beside them taken `plain_ms`.
+
+        Steps of different hours are not to be taken off each other; these are. What is no decode
+        time, the end-to-end figures and the comparison itself, stays as it was.
+        """
+        factor = plain_ms / self.plain_ms
+        return replace(
+            self,
+            tok_s=Interval(*(end / factor for end in self.tok_s)),
+            step_ms=factor * self.step_ms,
+            verify_ms=factor * self.verify_ms,
+            draft_ms=factor * self.draft_ms,
+        )
 
     @property
     def rank(self) -> tuple[bool, float]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.judge import Comparison
-from pipeline.measure import Figures, Measurement
+from pipeline.measure import Measurement
 from pipeline.record import CellRecord
 from pipeline.roi.plan.parts import LEAST, Part, exchanges, inside, rest
 from verify.breakdown import Breakdown
@@ -62,7 +61,7 @@ def anatomy(
     best, _ = max(cells, key=lambda cell: cell[1].overall.speed_up)
     chain = _chain(cells, best)
     record, measurement = chain[0]
-    plain_ms = _plain_ms(measurement.overall)
+    plain_ms = measurement.overall.plain_ms
     chain = [(r, _beside(m, plain_ms)) for r, m in chain]
     plain = [_beside(m, plain_ms) for m in comparison.measurements.values() if m.is_baseline]
     floor = min(m.overall.verify_ms for m in plain)
@@ -90,23 +89,9 @@ def anatomy(
     )
 
 
-def _plain_ms(figures: Figures) -> float:
-    """Return what a token of the best baseline took in a cell's own turns."""
-    return figures.versus.levers.ms_per_token if figures.versus else math.nan
-
-
 def _beside(measurement: Measurement, plain_ms: float) -> Measurement:
-    """Return a cell with its step scaled to turns in which a plain token took `plain_ms`.
-
-    Steps of different hours are not to be taken off each other; over the baseline beside them
-    they are.
-    """
-    figures = measurement.overall
-    factor = plain_ms / _plain_ms(figures)
-    scaled = {
-        name: factor * getattr(figures, name) for name in ("step_ms", "verify_ms", "draft_ms")
-    }
-    return replace(measurement, overall=replace(figures, **scaled))
+    """Return a cell with its step as in turns in which a plain token took `plain_ms`."""
+    return replace(measurement, overall=measurement.overall.beside(plain_ms))
 
 
 def _chain(
@@ -118,4 +103,4 @@ def _chain(
         for r, m in cells
         if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
     ]
-    return sorted(same, key=lambda cell: -cell[1].overall.step_ms / _plain_ms(cell[1].overall))
+    return sorted(same, key=lambda cell: -cell[1].overall.step_ms / cell[1].overall.plain_ms)

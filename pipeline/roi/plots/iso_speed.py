@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +47,7 @@ def iso_speed(comparison: Comparison) -> Figure | None:
     for category, axes in zip(categories, panels, strict=True):
         own = [(records[key], f) for key, c, f in points if c == category]
         plain = _plain_ms(comparison, category, own[0][1])
-        steps = [_step_beside(plain, f) for _, f in own]
+        steps = [f.beside(plain).step_ms for _, f in own]
         _panel(axes, category, plain, (steps, [f.accept_length.value for _, f in own]))
         for (record, figures), step in zip(own, steps, strict=True):
             marker = MARKERS[arms.index(names[record.cell_id]) % len(MARKERS)]
@@ -72,12 +71,7 @@ def _plain_ms(comparison: Comparison, category: str, other: Figures) -> float:
     """Return the best baseline's ms per token on one class, as it was measured first."""
     best = comparison.best and comparison.measurements.get(comparison.best.cell_id)
     figures = best.classes.get(category, other) if best else other
-    return figures.versus.levers.ms_per_token if figures.versus else math.nan
-
-
-def _step_beside(plain: float, figures: Figures) -> float:
-    """Return a cell's step, had a token of plain decoding beside it taken `plain` ms."""
-    return figures.versus.levers.break_even * plain if figures.versus else figures.step_ms
+    return figures.plain_ms
 
 
 def _panel(

@@ -67,12 +67,18 @@ class Cost:
 
 
 def costs(comparisons: Sequence[Comparison]) -> list[Cost]:
-    """Return every measured cell on every class that it has."""
+    """Return every measured cell on every class that it has.
+
+    Times of a cell beside which the best baseline ran again are as the baseline first had them.
+    """
     found = []
     for comparison in comparisons:
         records = {r.cell_id: r for r in comparison.records}
+        best = comparison.best and comparison.measurements.get(comparison.best.cell_id)
         for cell_id, measurement in comparison.measurements.items():
             for category, figures in measurement.classes.items():
+                if records[cell_id].control and best and category in best.classes:
+                    figures = figures.beside(best.classes[category].plain_ms)
                 found.append(_cost(records[cell_id], category, figures, comparison.exclude))
     return found
 

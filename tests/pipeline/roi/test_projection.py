@@ -22,7 +22,7 @@ from pipeline.roi.projection import (
 )
 from pipeline.roi.projection.width_curve import Timed, width_curve
 
-from ..synthetic import make_sweep
+from ..synthetic import make_sweep, measured_later
 
 DRAFTERS = {"none": 1.0, "eagle3": 1.7, "ngram": 1.5, "tree": 1.9}
 BACKENDS = {"extend": 3.0, "graph": 1.0, "fused": 0.9}
@@ -139,6 +139,15 @@ def test_a_hole_in_a_sweep_is_projected_near_what_was_hidden():
     assert projection.tok_s.value == pytest.approx(hidden.figures.tok_s.value, rel=0.03)
     assert projection.tok_s.low < hidden.figures.tok_s.value < projection.tok_s.high
     assert {p.drafter for p in missing(found)} == {"ngram"}
+
+
+def test_cells_of_a_slower_hour_are_projected_from_as_the_baseline_first_was():
+    sweep = make_sweep(prompts_per_class=2, num_tokens=48)
+    later = measured_later(sweep, "ngram-extend", "none-graph_captured", 2.0)
+    still, again = (costs(compare(records)) for records in (sweep, later))
+    assert [c.figures.step_ms for c in again] == pytest.approx([c.figures.step_ms for c in still])
+    for a, b in zip(again, still, strict=True):
+        assert tuple(a.figures.tok_s) == pytest.approx(tuple(b.figures.tok_s))
 
 
 def test_a_drafter_that_is_captured_with_verify_is_projected_as_its_like_was():
