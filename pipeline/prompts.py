@@ -38,6 +38,7 @@ def read_row(row: dict[str, Any], where: str, category: str) -> Text:
     Raises:
         ValueError: There is no prompt in it, naming the place.
     """
+    _check_characters(row, where)
     prompt, messages = row.get("prompt"), row.get("messages")
     if (
         _is_token_ids(prompt)
@@ -101,6 +102,18 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """Return the identity of a workload's prompts: 12 hex digits over ids, classes and tokens."""
     text = json.dumps([[p.id, p.category, p.tokens] for p in prompts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _check_characters(row: dict[str, Any], where: str) -> None:
+    """Refuse half a character: JSON can write it as an escape, but no tokenizer or file takes it."""
+    try:
+        json.dumps(row, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(
+            f"{where}: {half} is half of a character (a lone surrogate); remove it, or write the"
+            " character whole"
+        ) from None
 
 
 def _is_token_ids(value: Any) -> bool:

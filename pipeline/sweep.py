@@ -135,7 +135,8 @@ def _folder(
     if folder is None:
         if settings.resume:
             say(
-                f"resume=true: {settings.runs} has no sweep of exactly these cells; a new one begins"
+                f"resume=true: {settings.runs} has no sweep of exactly these cells;"
+                " a new one begins"
             )
         facts = {"provenance": origin, "settings": settings.facts, "tracking": settings.tracking}
         folder = create_sweep(settings.runs, ids, **facts)

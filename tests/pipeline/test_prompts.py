@@ -34,6 +34,8 @@ def test_a_conversation_keeps_its_turns():
         ({"input_ids": [1, 2, 3]}, "random tokens flatter or starve drafters"),
         ({"prompt": "a", "id": ""}, '"id" must be'),
         ({"prompt": "a", "category": ["c"]}, '"category" must be'),
+        ({"prompt": "a \ud83d b"}, r"\\ud83d is half of a character"),
+        ({"prompt": "a", "id": "\udc00"}, r"\\udc00 is half of a character"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_place(row, message):
