@@ -105,7 +105,7 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
 
 
 def _check_characters(row: dict[str, Any], where: str) -> None:
-    """Refuse half a character: JSON can write it as an escape, but no tokenizer or file takes it."""
+    """Refuse half a character: JSON can escape it, but no tokenizer or file takes it."""
     try:
         json.dumps(row, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
