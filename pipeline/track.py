@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -264,6 +265,8 @@ def answering() -> Iterator[None]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
+    for name in ("mlflow.store.db.utils", "urllib3.connectionpool"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they also print what they raise
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:

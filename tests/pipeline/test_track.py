@@ -1,12 +1,14 @@
 """The tracker: what is lost on the way is sent later, once."""
 
+import shutil
+
 import pytest
 from mlflow import MlflowClient
 
 from pipeline.record import Status, save_record, save_repetition
 from pipeline.sender import Sender
-from pipeline.store import create_sweep
-from pipeline.track import Tracker, load, main
+from pipeline.store import SweepFolder, create_sweep
+from pipeline.track import Tracker, TrackerAway, load, main
 
 from .synthetic import make_sweep
 
@@ -96,3 +98,15 @@ def test_an_unknown_sweep_is_refused(tmp_path):
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path, capsys):
     assert main(["sync", str(tmp_path)]) == 2
     assert "no sweep.json there" in capsys.readouterr().err
+
+
+def test_a_store_that_goes_away_is_one_line_and_no_page_of_traces(tmp_path, empty_store, capsys):
+    shutil.copy(empty_store, tmp_path)
+    store = tmp_path / "mlflow.db"
+    tracker = Tracker.open(f"sqlite:///{store}", "tests", tmp_path)
+    store.unlink()
+    store.mkdir()  # no file can be opened there, whoever asks
+    tracker.client._tracking_client.store.engine.dispose()
+    with pytest.raises(TrackerAway, match=r"^[^\n]*unable to open database file[^\n]*$"):
+        tracker.begin(SweepFolder(tmp_path / "sweep"))
+    assert capsys.readouterr().err == ""
