@@ -19,6 +19,7 @@ from pipeline.measuring import Measuring
 from pipeline.provenance import masked
 
 PORT = 5000  # MLflow's own choice
+NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
 SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
@@ -101,6 +102,11 @@ class Settings:
         if config.tracking.uri is not None:
             _check_text("tracking.uri", config.tracking.uri)
         runs = Path(config.runs).expanduser().absolute()
+        if not config.tracking.uri and not NOT_IN_ADDRESS.isdisjoint(str(runs)):
+            raise ValueError(
+                f"runs={runs}: % and ? mean something in the address of the store there; choose"
+                " another folder, or name a store with tracking.uri"
+            )
         if config.cache:
             os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
         return cls(

@@ -51,6 +51,12 @@ def test_what_a_sweep_cannot_take_is_one_line_and_status_2(override, line, tmp_p
     assert not (tmp_path / "sweeps").exists()
 
 
+def test_a_folder_whose_store_would_be_another_file_is_refused(tmp_path):
+    done = run(f'runs="{tmp_path}/a%20b"')
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"runs={tmp_path}/a%20b: % and ? mean something in the address")
+
+
 def test_an_unknown_setting_is_named_with_the_command_that_shows_all():
     error = "Could not override 'drafter.nope'.\nTo append to your config use +drafter.nope=3"
     assert plain(error, ["drafter.nope=3"]) == (
