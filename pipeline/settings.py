@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from pipeline.provenance import masked
 
 PORT = 5000  # MLflow's own choice
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
-SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 class Launcher(Protocol):
@@ -146,32 +144,6 @@ class Settings:
             return f"{uri.rstrip('/')}{page}"
         serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {shlex.quote(uri)}"
         return f"{serve}, then http://127.0.0.1:{PORT}{page}"
-
-
-def check_shared(configs: Sequence[DictConfig]) -> None:
-    """Refuse a grid over what is one value for a sweep: all values but one would be ignored.
-
-    Raises:
-        ValueError: Naming the setting and its values.
-    """
-    first, *others = ({k: v for name in SHARED for k, v in _leaves(c, name)} for c in configs)
-    for setting, value in first.items():
-        values = dict.fromkeys([value, *(other.get(setting, "absent") for other in others)])
-        if len(values) > 1:
-            raise ValueError(
-                f"{setting}={','.join(values)}: one value for all cells of a sweep; run a sweep for"
-                " each"
-            )
-
-
-def _leaves(config: DictConfig, name: str) -> Iterator[tuple[str, str]]:
-    """Yield a setting, or the settings of a group, with its value as text."""
-    node = config[name]
-    if not isinstance(node, DictConfig):
-        yield name, str(node)
-        return
-    for key in map(str, node):
-        yield f"{name}.{key}", str(node[key])
 
 
 def _check_text(setting: str, value: Any) -> None:

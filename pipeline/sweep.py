@@ -28,7 +28,8 @@ from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping
 from pipeline.record import write_atomically
 from pipeline.sender import Sender
-from pipeline.settings import Launcher, Settings, check_shared
+from pipeline.settings import Launcher, Settings
+from pipeline.shared import check_shared
 from pipeline.store import SweepFolder, create_sweep, newest_sweep
 from pipeline.track import Tracker
 
