@@ -1,4 +1,4 @@
-"""Which turns of the best baseline a cell is compared with."""
+"""Which turns of the best baseline a cell is compared with, and which cells had the same turns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def beside(record: CellRecord, best: CellRecord) -> CellRecord:
     A cell that was interrupted may have turns with the baseline itself and with its control.
     """
     control = record.control if record.control_id == best.cell_id else ()
-    own = best.repetitions if not control or _in_turns(record, best) else ()
+    own = best.repetitions if not control or in_turns(record, best) else ()
     return replace(best, repetitions=(*own, *control))
 
 
 def apart(record: CellRecord, best: CellRecord) -> bool:
     """Say whether a cell is known to be compared with a baseline of another time."""
     noted = bool(record.turns and best.turns)
-    return noted and not _in_turns(record, best) and record.control_id != best.cell_id
+    return noted and not in_turns(record, best) and record.control_id != best.cell_id
 
 
-def _in_turns(record: CellRecord, best: CellRecord) -> bool:
+def in_turns(record: CellRecord, other: CellRecord) -> bool:
     """Say whether two cells took turns."""
-    return not set(record.turns).isdisjoint(best.turns)
+    return not set(record.turns).isdisjoint(other.turns)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipeline.beside import apart, in_turns
 from pipeline.judge import Comparison
 from pipeline.measure import Levers, Measurement
 from pipeline.record import CellRecord
+
+DRIFT = 1.1  # what a machine may change between turns without any cell being to blame
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,40 @@ class Seen:
     def cheapest(self) -> bool:
         """Whether no other backend verifies this drafter's drafts in less time."""
         own = self.measurement.overall.verify_ms if self.measurement else 0.0
-        return all(m.overall.verify_ms >= own for _, m in self.same_drafter())
+        return all(own <= self.least(r) * self.beside(r, m) for r, m in self.same_drafter())
+
+    def beside(self, record: CellRecord, measurement: Measurement) -> float:
+        """Return what another cell's verify step takes in this cell's turns, in ms.
+
+        Where the two did not take turns it is scaled by the best baseline, which ran beside both.
+        """
+        figures = measurement.overall
+        if self.measurement is None or in_turns(record, self.record) or not figures.versus:
+            return figures.verify_ms
+        return figures.beside(self.measurement.overall.plain_ms).verify_ms
+
+    def linked(self, record: CellRecord) -> bool:
+        """Whether another cell's times and this one's were taken beside each other.
+
+        They took turns, or the best baseline ran in the turns of both. What was not noted counts as
+        turns that were shared.
+        """
+        if in_turns(record, self.record) or not (record.turns and self.record.turns):
+            return True
+        return self.best is not None and not any(apart(r, self.best) for r in (record, self.record))
+
+    def least(self, record: CellRecord) -> float:
+        """Return the ratio of two times from which on they differ by more than their turns do."""
+        return 1.0 if self.linked(record) else DRIFT
+
+    def turns(self, record: CellRecord) -> str:
+        """Say how another cell's time came into this one's turns, "" where it was taken there."""
+        if not self.linked(record):
+            return ", measured at different times"
+        scaled = self.record.control or record.control
+        if scaled and not in_turns(record, self.record):
+            return ", scaled by the baseline beside both"
+        return ""
 
     def same_drafter(self) -> Iterator[tuple[CellRecord, Measurement]]:
         """Yield the measured cells with this drafter at this width and another backend."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipeline.beside import beside
 from pipeline.roi.advisor.seen import Rule, Seen
 from pipeline.roi.public import CROSSOVER_SOURCE
 from pipeline.wording import number, percent
@@ -30,14 +31,15 @@ def host_bound(seen: Seen) -> str:
     """An eager verify that a capture has already beaten here."""
     if seen.verify != "extend" or seen.measurement is None:
         return ""
+    eager_ms = seen.measurement.overall.verify_ms
     for record, measurement in seen.same_drafter():
-        ratio = measurement.overall.verify_ms / seen.measurement.overall.verify_ms
-        if record.params["verify"] in CAPTURED and ratio < HOST_BOUND:
+        captured_ms = seen.beside(record, measurement)
+        slower = eager_ms / captured_ms
+        if record.params["verify"] in CAPTURED and slower > seen.least(record) / HOST_BOUND:
             return (
-                f"eager verify is {number(1 / ratio)} times the captured one"
-                f" ({number(seen.measurement.overall.verify_ms)} against"
-                f" {number(measurement.overall.verify_ms)} ms): most of it is calls and launches;"
-                f" compare drafters on {record.label} only"
+                f"eager verify is {number(slower)} times the captured one"
+                f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.turns(record)}): most"
+                f" of it is calls and launches; compare drafters on {record.label} only"
             )
     return ""
 
@@ -47,14 +49,14 @@ def fused_loses(seen: Seen) -> str:
     if seen.verify != "fused_allreduce" or seen.measurement is None:
         return ""
     for record, measurement in seen.same_drafter():
-        slower = seen.measurement.overall.verify_ms / measurement.overall.verify_ms
-        if record.params["verify"] == "graph_captured" and slower > 1:
+        slower = seen.measurement.overall.verify_ms / seen.beside(record, measurement)
+        if record.params["verify"] == "graph_captured" and slower > seen.least(record):
             if seen.shares_memory:
                 return _fused_loses_on_a_cpu(slower)
             return (
-                f"fused verify is {number(100 * (slower - 1))} % slower than captured at width"
-                f" {seen.record.width}: the message is above the crossover (48 KiB on 8 PCIe"
-                " GPUs); keep the fused kernel for plain decoding, or a narrower step"
+                f"fused verify is {number(100 * (slower - 1))} % slower than captured"
+                f"{seen.turns(record)} at width {seen.record.width}: the message is above the"
+                " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a narrower step"
             )
     return ""
 
@@ -116,10 +118,10 @@ def long_context(seen: Seen) -> str:
 
 def _break_even(seen: Seen, prompts: set[str]) -> float | None:
     """Return the break-even accept length over some prompts, or None where a side has no step."""
+    if seen.best is None:
+        return None
     times = []
-    for record in (seen.record, seen.best):
-        if record is None:
-            return None
+    for record in (seen.record, beside(seen.record, seen.best)):
         responses = [r for rep in record.repetitions for r in rep if r.prompt_id in prompts]
         steps = sum(len(r.step_ms) for r in responses)
         if not steps:

@@ -9,7 +9,7 @@ from pipeline.roi.advisor import RULES, advise, advisor_section
 from pipeline.wording import cell_names
 from verify.base import Proof
 
-from ..synthetic import make_plain, make_record, make_response
+from ..synthetic import make_plain, make_record, make_response, measured_later
 
 NAMES = [f"{c}-{i}" for c in ("chat", "copy") for i in range(3)]
 PROOF = Proof("cuda_graph", 10**6, 10**6, "bf16", "triton", "nccl", 122.0)
@@ -147,6 +147,37 @@ def test_a_fused_sum_over_shared_memory_that_loses_is_no_matter_of_message_size(
         if advice.rule == "fused loses"
     ]
     assert ["something held up a rank" in text for text in texts] == ([True] if said else [])
+
+
+def texts(rule, sweep):
+    """Return what a rule says of the one comparison of a sweep."""
+    (comparison,) = compare(sweep)
+    return [advice.text for advice in advise(comparison) if advice.rule == rule]
+
+
+def test_an_eager_step_of_a_slower_hour_is_not_held_against_a_captured_one_of_another():
+    cells = [plain(), drafted(verify="extend", verify_ms=14.0), drafted()]
+    later = measured_later(cells, "eagle3-extend", "none-graph_captured", 2.0)
+    assert texts("host bound", later) == [], "28 ms of that hour are 14 ms of the other's"
+
+    dear = [plain(), drafted(verify="extend", verify_ms=40.0), drafted()]
+    (said,) = texts("host bound", measured_later(dear, "eagle3-extend", "none-graph_captured", 2.0))
+    assert "is 3.33 times the captured one (80.0 against 24.0 ms, scaled by the baseline" in said
+
+
+def test_a_fused_step_of_a_slower_hour_does_not_lose_by_the_hour():
+    cells = [plain(), drafted(), drafted(verify="fused_allreduce", verify_ms=11.0)]
+    best, fused = "none-graph_captured", "eagle3-fused_allreduce"
+    assert texts("fused loses", measured_later(cells, fused, best, 1.5)) == []
+    assert texts("fused loses", measured_later(cells, "eagle3-graph_captured", best, 0.5)) == []
+
+
+@pytest.mark.parametrize(("verify_ms", "said"), [(13.0, False), (15.0, True)])
+def test_without_the_baseline_beside_both_small_differences_say_nothing(verify_ms, said):
+    cells = [plain(), drafted(), drafted(verify="fused_allreduce", verify_ms=verify_ms)]
+    alone = [replace(cell, turns=(cell.cell_id,)) for cell in cells]
+    found = texts("fused loses", alone)
+    assert [", measured at different times" in text for text in found] == [True] * said
 
 
 def test_a_draft_with_a_quantisation_of_its_own_inherits_none():
