@@ -120,10 +120,19 @@ def noise(repetitions: Sequence[Sequence[Response]]) -> str:
     if len(repetitions) < 2:
         return ""
     if len(repetitions) == 2:
-        rates = _rates(repetitions)
-        apart = abs(rates[0] - rates[1]) / fmean(rates)
-        return f"2 repetitions {100 * apart:.1f} % apart"
-    return f"±{100 * half_width(repetitions):.1f} %"
+        return f"2 repetitions {100 * scatter(repetitions):.1f} % apart"
+    return f"±{100 * scatter(repetitions):.1f} %"
+
+
+def scatter(repetitions: Sequence[Sequence[Response]]) -> float:
+    """Return how far repetitions leave tok/s unknown, as a share of it.
+
+    That is how far two are apart, of more their interval's half-width; NaN for fewer than two.
+    """
+    if len(repetitions) != 2:
+        return half_width(repetitions)
+    rates = _rates(repetitions)
+    return abs(rates[0] - rates[1]) / fmean(rates)
 
 
 def _rates(repetitions: Sequence[Sequence[Response]]) -> list[float]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.judge import Comparison
-from pipeline.statistics import half_width
-from pipeline.wording import percent
+from pipeline.statistics import noise, scatter
 
 NAMED = 3  # cells without a result that are named in the first line
-SCATTER = 0.1  # half-width of tok/s over repetitions, as a share, from which on a reader must know
+SCATTER = 0.1  # share of tok/s that repetitions leave unknown, from which on a reader must know
 
 
 def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
@@ -37,15 +36,15 @@ def _missing(comparison: Comparison, names: Mapping[str, str]) -> str:
 
 def _scatter(comparison: Comparison, names: Mapping[str, str]) -> str:
     """Name the cell whose repetitions scatter most, if they do so much that a reader must know."""
-    widths = {
-        r.cell_id: half_width(r.repetitions)
+    repeated = {
+        r.cell_id: r.repetitions
         for r in comparison.records
-        if r.cell_id in comparison.measurements and len(r.repetitions) > 2  # two tell nothing
+        if r.cell_id in comparison.measurements and len(r.repetitions) > 1
     }
-    most = max(widths, key=lambda key: widths[key], default="")
-    if not most or widths[most] < SCATTER:
+    most = max(repeated, key=lambda key: scatter(repeated[key]), default="")
+    if not most or scatter(repeated[most]) < SCATTER:
         return ""
     return (
-        f" Repetitions scatter, most those of {names[most]} (±{percent(widths[most])} of tok/s): do"
+        f" Repetitions scatter, most those of {names[most]} ({noise(repeated[most])} in tok/s): do"
         " not trust smaller differences."
     )

@@ -135,8 +135,18 @@ def test_repetitions_that_scatter_are_said_in_the_first_line(tmp_path):
     first, second, third = (slower(steady[1], factor).repetitions[0] for factor in (1.0, 1.3, 1.1))
     uneven = replace(steady[1], repetitions=(first, second, third))
     gains, *_ = verdict_of(report([steady[0], uneven, *steady[2:]], tmp_path))
-    assert re.search(r"Repetitions scatter, most those of none × graph_captured \(±3\d % of", gains)
+    assert re.search(r"Repetitions scatter, most those of none × graph_captured \(±3\d\.\d % in", gains)
     assert "scatter" not in report(steady, tmp_path)
+
+
+@pytest.mark.parametrize(("factor", "warned"), [(1.05, False), (1.3, True)])
+def test_two_repetitions_far_apart_are_said_in_the_first_line(tmp_path, factor, warned):
+    steady = make_sweep(repetitions=2)
+    first, second = (slower(steady[1], each).repetitions[0] for each in (1.0, factor))
+    uneven = [steady[0], replace(steady[1], repetitions=(first, second)), *steady[2:]]
+    gains, *_ = verdict_of(report(uneven, tmp_path))
+    said = r"most those of none × graph_captured \(2 repetitions 2\d\.\d % apart in tok/s\)"
+    assert bool(re.search(said, gains)) == warned
 
 
 def test_cells_of_a_slower_hour_are_told_beside_their_speed(tmp_path):

@@ -56,7 +56,8 @@ def fused_loses(seen: Seen) -> str:
             return (
                 f"fused verify is {number(100 * (slower - 1))} % slower than captured"
                 f"{seen.turns(record)} at width {seen.record.width}: the message is above the"
-                " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a narrower step"
+                " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a"
+                " narrower step"
             )
     return ""
 
