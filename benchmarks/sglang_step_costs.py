@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from math import nan, sqrt
 from pathlib import Path
-from statistics import median, stdev
+from statistics import median
 from typing import NamedTuple
 
 from pipeline.record import CellRecord, Status
+from pipeline.statistics import standard_error
 from pipeline.store import SweepFolder
 from verify.breakdown import Breakdown
 
@@ -52,11 +52,6 @@ def cost(record: CellRecord) -> Cost:
         standard_error([median(turn) for turn in turns]),
         record.settings["trace"],
     )
-
-
-def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of a mean of equally noisy values; NaN of a single one."""
-    return stdev(values) / sqrt(len(values)) if len(values) > 1 else nan
 
 
 def unusual(params: Mapping[str, str]) -> Iterator[str]:

@@ -109,7 +109,12 @@ def half_width(repetitions: Sequence[Sequence[Response]]) -> float:
     if len(repetitions) < 2:
         return math.nan
     rates = _rates(repetitions)
-    return student(len(rates) - 1) * stdev(rates) / math.sqrt(len(rates)) / fmean(rates)
+    return student(len(rates) - 1) * standard_error(rates) / fmean(rates)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean of equally noisy values; NaN of a single one."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
 def noise(repetitions: Sequence[Sequence[Response]]) -> str:
