@@ -23,7 +23,8 @@ def own_metrics(record: CellRecord) -> dict[str, float]:
     """Return the figures that a cell has by itself, before any other cell has ended."""
     if not any(response.committed for each in record.repetitions for response in each):
         return {}
-    return metrics(measure(record, None))
+    running = record.proof.running_requests if record.proof else 0.0
+    return metrics(measure(record, None)) | ({"running_requests": running} if running else {})
 
 
 def repetition_metrics(record: CellRecord) -> Iterator[tuple[int, str, float]]:

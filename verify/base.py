@@ -94,6 +94,8 @@ class Proof:
             None is all of them.
         problem: What the engine itself found wrong with its run; a cell with a problem is void.
         cached_prompt_tokens: Prompt tokens that a server took from its cache instead of computing.
+        running_requests: Requests in a counted step, a mean over them: under load fewer than were
+            allowed may run. 0 where the engine answers one at a time.
     """
 
     capture: str
@@ -109,6 +111,7 @@ class Proof:
     fusable_allreduces_per_step: float | None = None
     problem: str = ""
     cached_prompt_tokens: int = 0
+    running_requests: float = 0.0
 
     @property
     def graph_share(self) -> float:

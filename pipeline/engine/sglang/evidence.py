@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.sglang.arguments import ServerArguments, graph_sizes
@@ -78,6 +79,7 @@ class Evidence:
             fusable_allreduces_per_step=self._fusable(),
             problem=self._problem(seconds, fusion_failure),
             cached_prompt_tokens=self._cached,
+            running_requests=fmean(step.batch for step in self._steps) if self._steps else 0.0,
         )
 
     def settings(self) -> dict[str, str]:
