@@ -135,7 +135,8 @@ def test_repetitions_that_scatter_are_said_in_the_first_line(tmp_path):
     first, second, third = (slower(steady[1], factor).repetitions[0] for factor in (1.0, 1.3, 1.1))
     uneven = replace(steady[1], repetitions=(first, second, third))
     gains, *_ = verdict_of(report([steady[0], uneven, *steady[2:]], tmp_path))
-    assert re.search(r"Repetitions scatter, most those of none × graph_captured \(±3\d\.\d % in", gains)
+    said = r"Repetitions scatter, most those of none × graph_captured \(±3\d\.\d % in tok/s\)"
+    assert re.search(said, gains)
     assert "scatter" not in report(steady, tmp_path)
 
 
