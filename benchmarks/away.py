@@ -79,6 +79,7 @@ class Here:
     def result(self, timeout_s: float) -> Any:
         """Run the phase."""
         from pipeline.lane import WorkerFailed
+        from pipeline.one_line import one_line
         from pipeline.run import CellRun
 
         name, arguments = self.phase
@@ -86,7 +87,7 @@ class Here:
         try:
             return getattr(self.run, name)(*arguments)
         except (OSError, RuntimeError, ValueError) as error:
-            raise WorkerFailed(f"{name} raised {type(error).__name__}: {error}") from None
+            raise WorkerFailed(f"{name} raised {one_line(error)}") from None
 
     def kill(self) -> None:
         """Stop the server, if there is one."""

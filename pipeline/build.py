@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.cache import cache_root
 from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
+from pipeline.one_line import folded
 from pipeline.plan import Planned
 from pipeline.prompts import check_lengths, prompts_digest
 from pipeline.provenance import masked
@@ -56,7 +57,7 @@ def build_cells(
                 raise ValueError(f"{found.impossible} (or leave it out: on_impossible=skip)")
             planned.setdefault(found.cell.cell_id, found)
         except ValueError as error:
-            mistakes.setdefault(" ".join(str(error).split()), []).append(job)
+            mistakes.setdefault(folded(error), []).append(job)
     if mistakes:
         raise Refused("\n".join(_named(mistakes, overrides)))
     return list(planned.values())

@@ -16,9 +16,10 @@ from typing import Any
 
 from pipeline.lane import WorkerFailed
 from pipeline.measuring import check_positive
+from pipeline.one_line import one_line
 from pipeline.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK
 from pipeline.run import CellRun
-from pipeline.worker import RayWorker, one_line
+from pipeline.worker import RayWorker
 
 LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small

@@ -8,6 +8,8 @@ import re
 from functools import partial
 from pathlib import Path
 
+from pipeline.one_line import first_line
+
 PACKAGE = "package:"
 WEIGHTS, TOKENIZER = "*.safetensors", "tokenizer.json"
 _SMALL = ("*.json", "*.jinja")  # data only: no pickled weights and no code
@@ -73,8 +75,7 @@ def hub_folder(repo: str, revision: str, needed: str) -> Path:
             f" it at https://huggingface.co/{repo} and log in (`hf auth login`), or give a folder"
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ValueError(
             f"target.source={repo}: no such folder, not in the hub cache, and the hub did not"
-            f" give it ({reason}); download it first or give a folder"
+            f" give it ({first_line(error)}); download it first or give a folder"
         ) from None

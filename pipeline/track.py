@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline.judge import compare
 from pipeline.logged import own_metrics, repetition_metrics, status_tags, sweep_summary
 from pipeline.measure import metrics
+from pipeline.one_line import first_line
 from pipeline.provenance import masked
 from pipeline.record import CellRecord, Status, load_record
 from pipeline.store import SweepFolder
@@ -275,8 +276,7 @@ def answering() -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     """Return an error's first line, without a password and not endless."""
-    line = masked((str(error).strip() or type(error).__name__).splitlines()[0])
-    return textwrap.shorten(line, LINE_CHARACTERS, placeholder=" …")
+    return textwrap.shorten(masked(first_line(error)), LINE_CHARACTERS, placeholder=" …")
 
 
 def _milliseconds(seconds: float) -> int:

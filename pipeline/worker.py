@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from pipeline.lane import WorkerFailed
+from pipeline.one_line import one_line
 from pipeline.reaper import CELL_MARK, kill_marked
 
 DEATH_TIMEOUT_S = 10.0
@@ -85,9 +86,3 @@ def _cause(error: BaseException) -> str:
     if not isinstance(error, RayActorError):
         return one_line(error)
     return "killed from outside, out of memory, or crashed; its log may say more"
-
-
-def one_line(error: BaseException | None) -> str:
-    """Return an error as one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

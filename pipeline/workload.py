@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pipeline.engine.base import Prompt
+from pipeline.one_line import first_line
 from pipeline.prompts import Text, read_row, tokenise
 from pipeline.target import Target
 
@@ -183,10 +184,9 @@ def _load_dataset(cache: Path, path: str, **options: Any) -> Any:
     try:
         return datasets.load_dataset(path, cache_dir=str(cache / "datasets"), **options)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"workload.path={path}: cannot be loaded ({reason}); check path, split, subset and"
-            " revision, and that the hub can be reached, or give a folder"
+            f"workload.path={path}: cannot be loaded ({first_line(error)}); check path, split,"
+            " subset and revision, and that the hub can be reached, or give a folder"
         ) from None
 
 

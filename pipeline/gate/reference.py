@@ -16,6 +16,7 @@ from pipeline.gate.figures import absolutes, ratios
 from pipeline.gate.machine import machine_class
 from pipeline.gate.recorded import RunFigure, run_figure
 from pipeline.gate.settings import Job
+from pipeline.one_line import one_line
 from pipeline.record import write_atomically
 
 FORMAT = 1
@@ -132,7 +133,7 @@ def load(text: str, name: str) -> Reference:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"reference={name}: not a recorded reference ({type(error).__name__}: {error});"
+            f"reference={name}: not a recorded reference ({one_line(error)});"
             " record one with gate.record=true record_to=FILE"
         ) from None
 

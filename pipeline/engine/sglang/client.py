@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.engine.sglang.arguments import HOST
+from pipeline.one_line import folded, one_line
 
 POLL_S = 0.05
 
@@ -111,7 +112,7 @@ class Client:
             raise answer
         status, text = answer
         if status != http.HTTPStatus.OK:
-            raise ServerFault(f"{path} answered {status}: {' '.join(text.split())[:300]}")
+            raise ServerFault(f"{path} answered {status}: {folded(text)[:300]}")
         return text
 
     def _alive_soon(self) -> None:
@@ -164,6 +165,6 @@ def exchange(
     except TimeoutError:
         raise ServerFault(f"{path} did not answer within {timeout_s:g} s") from None
     except (OSError, http.client.HTTPException) as error:
-        raise ServerFault(f"{path}: no answer ({type(error).__name__}: {error})") from None
+        raise ServerFault(f"{path}: no answer ({one_line(error)})") from None
     finally:
         connection.close()

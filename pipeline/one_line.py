@@ -1,0 +1,19 @@
+"""An error on one line, for a reason or a refusal: some libraries write pages, some nothing."""
+
+from __future__ import annotations
+
+
+def one_line(error: BaseException | None) -> str:
+    """Return an error's type and all that it says."""
+    text = folded(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def folded(error: object) -> str:
+    """Return all that an error, or its text, says."""
+    return " ".join(str(error).split())
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's first line, which says the most; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
