@@ -51,8 +51,8 @@ def _time_fault(record: CellRecord) -> str:
     """Say which times and counts of a whole cell contradict each other, or ""."""
     figures = measure(record, None).overall
     steps = figures.num_verify_steps
-    if record.proof and record.proof.num_verify_steps < steps:
-        return f"the engine proves {record.proof.num_verify_steps} verify steps of {steps}"
+    if record.proof and record.proof.request_steps < steps:
+        return f"the engine proves {record.proof.request_steps} verify steps of {steps}"
     implied = figures.tok_s.value * figures.step_ms / 1000 / figures.accept_length.value
     if abs(implied - 1) > IDENTITY_TOLERANCE:
         return (

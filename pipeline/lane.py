@@ -120,14 +120,24 @@ def merge(earlier: Proof | None, now: Proof) -> Proof:
     if earlier is None:
         return now
     steps = earlier.num_verify_steps + now.num_verify_steps
-    captured = earlier.num_captured_steps + now.num_captured_steps
-    both = replace(now, num_verify_steps=steps, num_captured_steps=captured)
-    if replace(earlier, num_verify_steps=steps, num_captured_steps=captured) != both:
+    both = replace(
+        now,
+        num_verify_steps=steps,
+        num_captured_steps=earlier.num_captured_steps + now.num_captured_steps,
+        running_requests=sum(p.num_verify_steps * p.running_requests for p in (earlier, now))
+        / max(steps, 1),
+    )
+    if _how(earlier) != _how(now):
         raise WorkerFailed(
             f"the engine ran differently before the interruption ({earlier} then, {now} now);"
             " resume again to measure the cell from the start"
         )
     return both
+
+
+def _how(proof: Proof) -> Proof:
+    """Return what a proof says of how steps ran, without how many."""
+    return replace(proof, num_verify_steps=0, num_captured_steps=0, running_requests=0.0)
 
 
 def tail(log: Path) -> str:

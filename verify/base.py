@@ -114,6 +114,11 @@ class Proof:
     running_requests: float = 0.0
 
     @property
+    def request_steps(self) -> int:
+        """Verify steps of all requests: a step counts for each request in it."""
+        return round(self.num_verify_steps * (self.running_requests or 1))
+
+    @property
     def graph_share(self) -> float:
         """Share of verify steps that were replayed from a capture, 0 to 1."""
         return self.num_captured_steps / self.num_verify_steps if self.num_verify_steps else 0.0

@@ -54,6 +54,12 @@ def test_more_steps_than_the_engine_proves_void_the_cell():
     assert reasons([record]) == {"ngram × extend": "the engine proves 2 verify steps of 3"}
 
 
+def test_a_step_of_several_requests_counts_for_each_of_them():
+    proof = Proof("none", 2, 0, "fp16", "static", running_requests=1.5)
+    record = make_record("ngram", "extend", [make_response(committed=[1, 1, 1])], proof=proof)
+    assert reasons([record]) == {}
+
+
 def test_a_speed_up_beyond_the_accept_length_voids_the_cell_and_names_the_suspect():
     slowed = make_record("none", "extend", [make_plain(num_tokens=8, verify_ms=(59.0,) * 8)])
     drafted = make_record("ngram", "extend", [make_response(committed=[2, 2, 2, 2])])

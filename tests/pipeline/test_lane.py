@@ -17,6 +17,14 @@ def test_counts_of_an_interrupted_process_and_of_the_next_add_up():
     assert merge(None, PROOF) == PROOF
 
 
+def test_the_mean_of_running_requests_is_over_the_steps_of_both_processes():
+    earlier, now = (
+        replace(PROOF, num_verify_steps=steps, num_captured_steps=0, running_requests=running)
+        for steps, running in ((300, 4.0), (100, 2.0))
+    )
+    assert merge(earlier, now).running_requests == 3.5
+
+
 def test_an_engine_that_runs_differently_after_an_interruption_is_not_the_same_cell():
     with pytest.raises(WorkerFailed, match=r"ran differently.*resume again"):
         merge(PROOF, replace(PROOF, capture="none"))
