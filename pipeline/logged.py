@@ -9,7 +9,7 @@ from pipeline.judge import Comparison
 from pipeline.measure import Measurement, measure, metrics
 from pipeline.record import CellRecord
 from pipeline.report.verdict import verdict
-from pipeline.wording import cell_names
+from pipeline.wording import arm_names
 
 BY_REPETITION = ("tok_s", "accept_length", "step_ms")
 
@@ -46,7 +46,7 @@ def sweep_summary(comparisons: Sequence[Comparison]) -> tuple[dict[str, str], di
     tags, values, notes = dict[str, str](), dict[str, float](), list[str]()
     for number, comparison in enumerate(comparisons, start=1):
         end = f"/{number}" if number > 1 else ""
-        notes += verdict(comparison, cell_names(comparison.records))
+        notes += verdict(comparison, arm_names(comparison.records))
         if comparison.best is not None:
             tags[f"best_baseline{end}"] = comparison.best.label
         if not comparison.measurements:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pipeline.measure import Levers
 from pipeline.record import CellRecord
@@ -77,6 +78,24 @@ def cell_names(records: Sequence[CellRecord]) -> dict[str, str]:
         short[record.cell_id] = record.label + _parenthesis(ends)
     all_short = list(short.values())
     return {k: name if all_short.count(name) == 1 else full[k] for k, name in short.items()}
+
+
+def arm_names(records: Sequence[CellRecord]) -> dict[str, str]:
+    """Return `cell_names` of one comparison without the accept length that its cells hold.
+
+    All of them hold the same one, so the verdict says it once.
+    """
+    return cell_names([replace(record, label=_bare(record)) for record in records])
+
+
+def held_accept_length(record: CellRecord) -> float:
+    """Return the accept length that a cell's engine pretended; 0 is the real one."""
+    return float(record.params.get("sampling.held_accept_length", 0))
+
+
+def _bare(record: CellRecord) -> str:
+    """Return a cell's label without the accept length that it holds."""
+    return record.label.removesuffix(f" (accept length held at {held_accept_length(record):g})")
 
 
 def clipped(text: str, longest: int, end: bool = False) -> str:

@@ -6,21 +6,30 @@ from collections.abc import Mapping
 
 from pipeline.judge import Comparison
 from pipeline.statistics import noise, scatter
+from pipeline.wording import held_accept_length
 
 NAMED = 3  # cells without a result that are named in the first line
 SCATTER = 0.1  # share of tok/s that repetitions leave unknown, from which on a reader must know
 
 
 def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Say what keeps the verdict from being trusted: cells without a result, noise, outputs."""
+    """Say what a reader must know first: what is pretended, missing, noisy or unproven."""
     noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
     unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
-    text = _missing(comparison, names) + _scatter(comparison, names)
+    text = _held(comparison) + _missing(comparison, names) + _scatter(comparison, names)
     if noisy:
         text += f" Measured on a busy machine, so measure again: {', '.join(noisy)}."
     if unproven:
         text += f" Output not proven to be the target's own: {', '.join(unproven)}."
     return text
+
+
+def _held(comparison: Comparison) -> str:
+    """Say that accept length was pretended, in all cells alike."""
+    held = held_accept_length(comparison.records[0])
+    if not held:
+        return ""
+    return f" Accept length was held at {held:g}: times are real, texts and acceptance are not."
 
 
 def _missing(comparison: Comparison, names: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
 from pipeline.report.turns import turns
 from pipeline.report.verdict import verdict
-from pipeline.wording import cell_names, comparison_names, number, sentence
+from pipeline.wording import arm_names, comparison_names, number, sentence
 
 
 def terminal_table(records: Sequence[CellRecord]) -> str:
@@ -31,19 +31,19 @@ def terminal_table(records: Sequence[CellRecord]) -> str:
 
 def _verdict(comparison: Comparison) -> Iterator[str]:
     """Yield the verdict's lines as plain text."""
-    for line in verdict(comparison, cell_names(comparison.records)):
+    for line in verdict(comparison, arm_names(comparison.records)):
         yield line.replace("**", "")
 
 
 def _turns(comparison: Comparison) -> Iterator[str]:
     """Yield which cells were measured at another time than the baseline, if any."""
-    if said := turns(comparison, cell_names(comparison.records)):
+    if said := turns(comparison, arm_names(comparison.records)):
         yield said
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
     """Yield aligned lines: a head, then the cells in their order."""
-    names = cell_names(comparison.records)
+    names = arm_names(comparison.records)
     classes = categories(comparison)
     rows = [["", *classes, "all", "accept", "needed"]]
     for record in comparison.records:

@@ -12,7 +12,7 @@ from pipeline.report import notes, origin, tables
 from pipeline.report.page import write_page
 from pipeline.report.verdict import verdict
 from pipeline.roi.sections import sections
-from pipeline.wording import cell_names, comparison_names
+from pipeline.wording import arm_names, comparison_names
 
 
 def write_report(
@@ -37,7 +37,7 @@ def write_report(
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
         blocks += [f"# {title}", *_sections(comparison, folder, prefix)]
     judged = [r for c in comparisons for r in c.records]
-    names = {k: v for c in comparisons for k, v in cell_names(c.records).items()}
+    names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
     blocks += [*notes.ends(judged, names), *origin.ran(judged, names)]
     blocks += origin.origin(judged, names, provenance)
     path = folder / "report.md"
@@ -50,7 +50,7 @@ def write_report(
 def _verdicts(comparisons: Sequence[Comparison], titles: Sequence[str]) -> Iterator[str]:
     """Yield each comparison's verdict as a list of three lines; several are named."""
     for title, comparison in zip(titles, comparisons, strict=True):
-        lines = verdict(comparison, cell_names(comparison.records))
+        lines = verdict(comparison, arm_names(comparison.records))
         if len(comparisons) > 1:
             lines[0] = f"{title}: {lines[0]}"
         yield "\n".join(f"- {line}" for line in lines)
@@ -58,7 +58,7 @@ def _verdicts(comparisons: Sequence[Comparison], titles: Sequence[str]) -> Itera
 
 def _sections(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
     """Yield one comparison's plots, tables and notes."""
-    names = cell_names(comparison.records)
+    names = arm_names(comparison.records)
     for name, caption in draw(comparison, names, folder, prefix):
         yield f"![{caption}]({name})"
     if comparison.measurements:

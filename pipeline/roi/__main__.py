@@ -17,7 +17,7 @@ from pipeline.roi.sections import sections
 from pipeline.roi.settings import parse
 from pipeline.roi.verdict import from_numbers, lines
 from pipeline.store import SweepFolder
-from pipeline.wording import cell_names, comparison_names
+from pipeline.wording import arm_names, comparison_names
 
 REFUSED = 2
 
@@ -69,7 +69,7 @@ def _sweep(path: Path) -> Iterator[str]:
     for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
         yield f"# {title}"
-        yield from sections(comparison, cell_names(comparison.records), path, prefix)
+        yield from sections(comparison, arm_names(comparison.records), path, prefix)
 
 
 if __name__ == "__main__":

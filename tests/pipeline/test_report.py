@@ -150,6 +150,22 @@ def test_two_repetitions_far_apart_are_said_in_the_first_line(tmp_path, factor, 
     assert bool(re.search(said, gains)) == warned
 
 
+def test_an_accept_length_that_all_cells_hold_is_said_once(tmp_path):
+    held = [
+        replace(
+            r,
+            label=r.label if r.is_baseline else f"{r.label} (accept length held at 2)",
+            params=r.params | {"sampling.held_accept_length": "2.0"},
+        )
+        for r in make_sweep()
+    ]
+    text = report(held, tmp_path)
+    said = "Accept length was held at 2: times are real, texts and acceptance are not."
+    assert said in verdict_of(text)[0]
+    assert text.count("held at 2") == 1
+    assert terminal_table(held).count("held at 2") == 1
+
+
 def test_cells_of_a_slower_hour_are_told_beside_their_speed(tmp_path):
     later = measured_later(make_sweep(), "ngram-graph_captured", "none-graph_captured", 2.0)
     said = (

@@ -11,7 +11,7 @@ from pipeline.measure import Figures
 from pipeline.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, TITLE, grid
 from pipeline.record import CellRecord
 from pipeline.roi.sweep import drafted
-from pipeline.wording import cell_names, clipped, number
+from pipeline.wording import arm_names, clipped, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def iso_speed(comparison: Comparison) -> Figure | None:
     if not points:
         return None
     records = {r.cell_id: r for r in comparison.records}
-    names = {k: _arm(records[k], name) for k, name in cell_names(comparison.records).items()}
+    names = {k: _arm(records[k], name) for k, name in arm_names(comparison.records).items()}
     arms = list(dict.fromkeys(names[key] for key, _, _ in points))
     backends = list(dict.fromkeys(records[key].params["verify"] for key, _, _ in points))
     categories = list(dict.fromkeys(category for _, category, _ in points))
