@@ -34,15 +34,13 @@ START_S = REPETITION_S = 600.0
 
 def plan(folder: Path, overrides: list[str]) -> None:
     """Build and check the grid, and write what the box needs."""
-    from hydra import compose, initialize_config_module
-
     from pipeline.build import build_cells
+    from pipeline.composing import compose_each
     from pipeline.measuring import Measuring
 
     axes = [choices(override) for override in overrides]
     jobs = [list(job) for job in itertools.product(*axes)]
-    with initialize_config_module("conf", version_base=None):
-        configs = [compose("config", overrides=job) for job in jobs]
+    configs = compose_each(jobs)
     planned = build_cells(configs, jobs, configs[0].on_impossible)
     folder.mkdir(parents=True, exist_ok=True)
     measuring = Measuring(**configs[0].measurement)

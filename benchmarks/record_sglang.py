@@ -14,10 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
-
 from pipeline.build import PARTS, build_part
 from pipeline.cell import Cell
+from pipeline.composing import compose_each
 from pipeline.engine.base import Prompt
 from pipeline.engine.sglang.installed import parse
 from pipeline.engine.sglang.names import lacking
@@ -67,8 +66,7 @@ def answers(overrides: list[str], drafter: str) -> dict[str, Any]:
 def cell(overrides: list[str], drafter: str) -> Cell:
     """Compose one cell; the prompts of its workload are not read."""
     fixed = ["engine=sglang", "verify=graph_captured", f"drafter={drafter}"]
-    with initialize_config_module("conf", version_base=None):
-        config = compose("config", overrides=[*fixed, *overrides])
+    (config,) = compose_each([[*fixed, *overrides]])
     return Cell(**{name: build_part(config, name) for name in PARTS}, prompts_digest="recorded")
 
 

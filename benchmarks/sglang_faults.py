@@ -30,11 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from hydra import compose, initialize_config_module
 
 from benchmarks.away import Here, new_sweep, turns_of
 from benchmarks.too_large import WEIGHTS, refusal, write_too_large
 from pipeline.build import build_cells
+from pipeline.composing import compose_each
 from pipeline.engine.sglang import server
 from pipeline.engine.sglang.gpus import SLACK_MIB, gpus
 from pipeline.lane import Lane
@@ -142,8 +142,7 @@ def planned(overrides: Sequence[str]) -> tuple[Planned, Measuring]:
     Raises:
         ValueError: It cannot run.
     """
-    with initialize_config_module("conf", version_base=None):
-        config = compose("config", overrides=["engine=sglang", *overrides])
+    (config,) = compose_each([["engine=sglang", *overrides]])
     return build_cells([config], [list(overrides)], "refuse")[0], Measuring(**config.measurement)
 
 

@@ -71,14 +71,14 @@ def write_config(folder: Path, config: dict[str, Any]) -> None:
 
 def write_tokenizer(folder: Path) -> None:
     """Copy the embedded target's tokenizer."""
-    from hydra import compose, initialize_config_module
     from hydra.utils import instantiate
 
     from pipeline.cache import cache_root
+    from pipeline.composing import compose_each
 
     folder.mkdir(parents=True, exist_ok=True)
-    with initialize_config_module("conf", version_base=None):
-        embedded = instantiate(compose("config").target).folder(cache_root())
+    (config,) = compose_each([[]])
+    embedded = instantiate(config.target).folder(cache_root())
     for path in embedded.glob("*token*"):
         shutil.copy(path, folder)
 

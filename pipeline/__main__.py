@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 import hydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.composing import HYDRA_ERRORS, plain
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 ASKS = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")  # runs nothing
@@ -32,7 +31,7 @@ def main() -> None:
     os.environ[FULL_ERROR] = "1"  # Hydra then raises what it would print with its own trace
     try:
         sweep()
-    except (HydraException, OmegaConfBaseException) as error:
+    except HYDRA_ERRORS as error:
         sys.stderr.write(f"{plain(str(error), sys.argv)}\n")
         raise SystemExit(REFUSED) from None
     except OSError as error:
@@ -42,27 +41,6 @@ def main() -> None:
             f"runs: {error.filename}: {error.strerror}; choose another with runs=PATH\n"
         )
         raise SystemExit(REFUSED) from None
-
-
-def plain(error: str, arguments: list[str]) -> str:
-    """Return Hydra's message as one line that says what to do here."""
-    text = " ".join(error.split()).split(" Config search path:")[0]
-    text, grammar, _ = text.partition(" See https://hydra.cc/docs/")
-    if grammar:
-        return (
-            f"{text}; write NAME=VALUE, and quotes around a value that has more than plain letters,"
-            " inside those of the shell: 'runs=\"/tmp/ü\"'"
-        )
-    found = re.match(r"Could not override '(([\w/]+)\.[\w.]+)'", text)
-    if found is None:
-        return text
-    setting, group = found.groups()
-    if any(re.match(rf"{group}=.*,", argument) for argument in arguments):
-        return (
-            f"{setting} is not a setting of every {group}; in a grid over {group} write"
-            f" {setting}=choice(VALUE), and leave out those that lack it"
-        )
-    return f"{setting}: there is no such setting; `python -m pipeline --cfg job` shows all"
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydra import compose, initialize_config_module
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 
 from pipeline.cache import cache_root
+from pipeline.composing import HYDRA_ERRORS, compose_each
 from pipeline.engine.torch.gguf_checkpoint import convert_gguf
+from pipeline.one_line import folded
 from pipeline.source import (
     PACKAGE,
     TOKENIZER,
@@ -156,13 +156,12 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] != ["prepare"]:
         raise SystemExit("usage: python -m pipeline.target prepare [target=NAME] [cache=FOLDER]")
     try:
-        with initialize_config_module("conf", version_base=None):
-            config = compose("config", overrides=arguments[1:])
+        (config,) = compose_each([arguments[1:]])
         target: Target = instantiate(config.target, _convert_="all")
         start = time.monotonic()
         folder = target.folder(cache_root(config.cache))
-    except (ValueError, HydraException) as error:
-        raise SystemExit(f"error: {error}") from None
+    except (ValueError, *HYDRA_ERRORS) as error:
+        raise SystemExit(f"error: {folded(error)}") from None
     sys.stdout.write(f"target {target.name}: {folder} ({time.monotonic() - start:.1f} s)\n")
 
 

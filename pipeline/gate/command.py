@@ -11,12 +11,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.composing import compose_each
 from pipeline.gate import reference as references
 from pipeline.gate.against import compare_recorded
 from pipeline.gate.beside import run_beside
 from pipeline.gate.context import Context
 from pipeline.gate.machine import here
-from pipeline.gate.measured import compose_jobs, measure_grid
+from pipeline.gate.measured import measure_grid
 from pipeline.gate.outcome import Outcome
 from pipeline.gate.reference import Reference, new_reference
 from pipeline.gate.refuse import refusals
@@ -56,7 +57,7 @@ def run_against(settings: GateSettings) -> int:
     else:
         reference = references.read(settings.reference)
     jobs = settings.jobs_on(reference.threads)
-    measured = measure_grid(compose_jobs(jobs), jobs, context.sweep)
+    measured = measure_grid(compose_each(jobs), jobs, context.sweep)
     outcome = compare_recorded(
         measured.arms, measured.failures, reference, machine, settings, context.text
     )

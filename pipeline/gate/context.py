@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 
 from pipeline.build import build_part
 from pipeline.cache import cache_root
+from pipeline.composing import compose_each
 from pipeline.gate.exact import Text
-from pipeline.gate.measured import compose_jobs
 from pipeline.gate.reference import grid_digest
 from pipeline.gate.settings import GateSettings
 from pipeline.settings import Settings
@@ -43,7 +43,7 @@ class Context:
         Raises:
             ValueError: A setting is unknown, or a cell is not greedy.
         """
-        configs = compose_jobs(settings.jobs)
+        configs = compose_each(settings.jobs)
         for config in configs:
             if config.sampling.temperature or config.sampling.held_accept_length:
                 raise ValueError(

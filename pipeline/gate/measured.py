@@ -6,10 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hydra import compose, initialize_config_module
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.build import build_cells
 from pipeline.conductor import STOPPED
@@ -50,20 +47,6 @@ class Measured:
         """Cells that did not run to their end."""
         kept = (Status.OK, Status.VOID)
         return [f"{r.label} {r.status}: {r.reason}" for r in self.records if r.status not in kept]
-
-
-def compose_jobs(jobs: Sequence[Job]) -> list[DictConfig]:
-    """Return the config of each cell.
-
-    Raises:
-        ValueError: A setting is unknown.
-    """
-    try:
-        with initialize_config_module("conf", version_base="1.3"):
-            return [compose("config", overrides=list(job)) for job in jobs]
-    except (HydraException, OmegaConfBaseException) as error:
-        text = " ".join(str(error).split())
-        raise ValueError(text.split(" Config search path:")[0]) from None
 
 
 def measure_grid(

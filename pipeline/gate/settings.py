@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipeline.composing import compose_each
 from pipeline.gate.promise import Promise
 from pipeline.measuring import check_positive
+from pipeline.one_line import folded
 
 OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
 # What no cell is made of: a version that is measured side by side is not told.
@@ -96,13 +97,12 @@ def read(arguments: Sequence[str]) -> GateSettings:
         ValueError: A setting is unknown or out of its range; one line that names it.
     """
     own = [a for a in arguments if _group(a) in OWN]
+    (config,) = compose_each([own], "gate", "conf/gate.yaml")
     try:
-        with initialize_config_module("conf", version_base="1.3"):
-            config = compose("gate", overrides=own)
         jobs = expand(_merged(config.cells, [a for a in arguments if a not in own]))
         return _settings(config, jobs)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(" ".join(str(error).split())) from None
+    except OmegaConfBaseException as error:
+        raise ValueError(folded(error)) from None
 
 
 def expand(overrides: Iterable[str]) -> tuple[Job, ...]:

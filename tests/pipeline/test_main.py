@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from pipeline.__main__ import plain
-
 
 def run(*arguments):
     """Run the command line in a process of its own."""
@@ -55,16 +53,3 @@ def test_a_folder_whose_store_would_be_another_file_is_refused(tmp_path):
     done = run(f'runs="{tmp_path}/a%20b"')
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"runs={tmp_path}/a%20b: % and ? mean something in the address")
-
-
-def test_an_unknown_setting_is_named_with_the_command_that_shows_all():
-    error = "Could not override 'drafter.nope'.\nTo append to your config use +drafter.nope=3"
-    assert plain(error, ["drafter.nope=3"]) == (
-        "drafter.nope: there is no such setting; `python -m pipeline --cfg job` shows all"
-    )
-
-
-def test_a_setting_that_only_some_cells_of_a_grid_have_comes_with_the_way_to_set_it():
-    error = "Could not override 'drafter.num_draft_tokens'.\nTo append to your config use +x"
-    found = plain(error, ["drafter=ngram,eagle3", "drafter.num_draft_tokens=3"])
-    assert "write drafter.num_draft_tokens=choice(VALUE)" in found
