@@ -1,18 +1,25 @@
-"""One sweep at a time on a machine: two would spoil each other's timing or share a GPU."""
+"""One sweep at a time on a machine: two would spoil each other's timing or share a GPU.
+
+The lock is one file for the whole machine, whatever a shell's TMPDIR is. `SPECROI_LOCK` names
+another one: for containers that share a machine but not its /tmp (a file that they share), and for
+tests.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+SETTING = "SPECROI_LOCK"
+DEFAULT = "/tmp/specroi.lock"
 
 
 def lock_path() -> Path:
     """Return the machine's lock file."""
-    return Path(tempfile.gettempdir()) / "specroi.lock"
+    return Path(os.environ.get(SETTING) or DEFAULT).expanduser().absolute()
 
 
 @contextlib.contextmanager
@@ -28,7 +35,7 @@ def machine_lock(holder: str, on_busy: str, say: Callable[[str], None]) -> Itera
         say: Takes the line that says what is waited for.
 
     Raises:
-        ValueError: Another sweep runs and `on_busy` is `refuse`.
+        ValueError: Another sweep runs and `on_busy` is `refuse`, or the file cannot be opened.
     """
     descriptor = _open(lock_path())
     try:
@@ -42,11 +49,25 @@ def machine_lock(holder: str, on_busy: str, say: Callable[[str], None]) -> Itera
 
 
 def _open(path: Path) -> int:
-    """Open the lock file; to lock one of another user, reading it is enough."""
+    """Open the lock file; to lock one of another user, reading it is enough.
+
+    Raises:
+        ValueError: It cannot be opened, or is a link: it lies where anyone may put one.
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o644)
+        except PermissionError:
+            return os.open(path, flags | os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(
+            f"the lock of this machine, {path}, cannot be opened ({error.strerror}); name a file"
+            f" that all who use this machine can open in {SETTING}"
+        ) from None
+    with contextlib.suppress(PermissionError):  # another user's
+        os.fchmod(descriptor, 0o644)  # others must be able to lock it, whatever our umask
+    return descriptor
 
 
 def _acquire(descriptor: int, on_busy: str, say: Callable[[str], None]) -> None:

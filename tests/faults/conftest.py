@@ -24,7 +24,7 @@ PATIENCE_S = 150.0  # a wait that fails is a failed test, so this only has to be
 
 
 class Bench:
-    """One machine for a test: its own lock, runs folder and gate."""
+    """One machine for a test: its own runs folder and gate."""
 
     def __init__(self, place: Path, temporary: str) -> None:
         self.runs, self.gate = place / "runs", place / "gate"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from drafters.ngram import Ngram
-from pipeline import lock
 from pipeline.judge import compare
 from pipeline.lane import WorkerFailed
 from pipeline.record import Status
@@ -38,8 +37,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch, empty_store):
-    """A machine of its own, of which each group of two cells makes the next one slower."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    """A machine of which each group of two cells makes the next one slower."""
     shutil.copy(empty_store, tmp_path)
     found = Machine(quiet=2)
     answer, start = tiny_engine.TinySession.generate, TinyEngine.start

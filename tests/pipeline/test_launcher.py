@@ -117,7 +117,6 @@ def environment(cluster, tmp_path):
         | {
             "PYTHONPATH": os.pathsep.join(places),
             "RAY_ADDRESS": cluster,  # of several clusters on this machine, `auto` means this one
-            "TMPDIR": str(tmp_path),  # holds the machine's lock: this test's own
         }
     )
 

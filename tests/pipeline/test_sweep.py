@@ -8,7 +8,6 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from pipeline import lock
 from pipeline.record import Status
 from pipeline.sender import Sender
 from pipeline.store import SweepFolder
@@ -23,9 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy i
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path, monkeypatch, empty_store):
-    """A machine of its own: lock and MLflow store."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+def store(tmp_path, empty_store):
+    """An MLflow store of its own."""
     shutil.copy(empty_store, tmp_path)
 
 

@@ -31,7 +31,7 @@ def test_all_backends_run_on_two_ranks_keep_the_output_and_name_their_all_reduce
     prompts.write_text(json.dumps({"prompt": "Say: a cat sat on a mat. A cat sat on a"}))
     workload = ["workload=jsonl", f"workload.path={prompts}", "measurement.max_repetitions=1"]
     command = [sys.executable, "-m", "pipeline", f"runs={runs}", "engine.device=cpu"]
-    environment = {**os.environ, "TMPDIR": short_folder}  # a lock of its own
+    environment = {**os.environ, "TMPDIR": short_folder}
     done = subprocess.run(
         [*command, *GRID, *SHORT, *workload],
         env=environment,

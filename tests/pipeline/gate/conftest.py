@@ -1,16 +1,13 @@
-"""A machine of its own for each test: lock and MLflow store."""
+"""A folder of runs for each test."""
 
 import shutil
 
 import pytest
 
-from pipeline import lock
-
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch, empty_store):
-    """The folder of runs, on a machine where nothing else runs."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+def runs(tmp_path, empty_store):
+    """The folder of runs, with an empty MLflow store."""
     folder = tmp_path / "runs"
     folder.mkdir()
     shutil.copy(empty_store, folder / "mlflow.db")

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from pipeline import lock
 from pipeline.gate.against import compare_recorded
 from pipeline.gate.measured import Measured
 from pipeline.gate.outcome import Answer
@@ -26,7 +25,6 @@ MACHINE = {"fingerprint": "f", "cpu": "x", "cores": "32", "gpus": "8 of them"}
 @pytest.fixture
 def measured(tmp_path, monkeypatch, empty_store, cell, ngram_cell):
     """Measures plain decoding and n-gram on servers, one of which may have a fault."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
 
     def run(fault=""):
         monkeypatch.setenv("FAKE_FAULT", fault)

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.away import REPETITION_S, turns_of
 from drafters.ngram import Ngram
-from pipeline import lock
 from pipeline.engine.base import Sampling
 from pipeline.judge import judge
 from pipeline.lane import Lane
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy i
 @pytest.fixture
 def sweep(tmp_path, monkeypatch, empty_store):
     """Runs cells with workers in this process; returns the exit status and the records."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
     runs = tmp_path / "runs"
     runs.mkdir()
     shutil.copy(empty_store, runs)
