@@ -1,8 +1,8 @@
-"""Kills what a dead driver leaves: a process of its own that outlives a `kill -9` of the driver.
+"""Kills what a dead process leaves: a process of its own that outlives its `kill -9`.
 
 Every process of a sweep inherits one environment variable, so that servers in process groups of
 their own and orphans of a killed worker are found as well. Standard library only: it starts in
-milliseconds and sleeps until the driver's end of a pipe closes.
+milliseconds and sleeps until the other end of a pipe closes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 SWEEP_MARK = "SPECROI_SWEEP"  # in the environment of every process of a sweep
 CELL_MARK = "SPECROI_CELL"  # in that of everything that a cell's worker starts
 KEEP_ENVIRONMENT = "SPT_NOENV"  # Ray renames its processes; without this, over their environment
+_ENDS: list[subprocess.Popen[bytes]] = []  # holds the pipes open for as long as we live
 ROUNDS = 50  # a process that is being born while we look is found in a later round
 
 
@@ -60,14 +61,7 @@ def reaping(sweep: str, lock: int) -> Iterator[None]:
         sweep: The mark; unique.
         lock: File descriptor of the machine's lock.
     """
-    command = [sys.executable, "-S", "-E", __file__, f"{SWEEP_MARK}={sweep}"]
-    reaper = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C reaches the terminal's whole group; this must stay
-        pass_fds=(lock,),
-    )
+    reaper = _reaper(f"{SWEEP_MARK}={sweep}", pass_fds=(lock,))
     os.environ |= {SWEEP_MARK: sweep, KEEP_ENVIRONMENT: "1"}
     try:
         yield
@@ -76,7 +70,27 @@ def reaping(sweep: str, lock: int) -> Iterator[None]:
         reaper.communicate()
 
 
+def leave_nothing(mark: str) -> None:
+    """Let nothing that carries a mark outlive this process, not even its `kill -9`.
+
+    A worker on another machine than the driver's needs one of its own: nobody else is there to
+    find a server in a process group of its own.
+    """
+    _ENDS.append(_reaper(mark))
+
+
+def _reaper(mark: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start a process that kills what carries a mark when this one ends, or closes the pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-S", "-E", __file__, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches the terminal's whole group; this must stay
+        pass_fds=pass_fds,
+    )
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.stdin.buffer.read()  # returns when the driver is gone or closes its end
+    sys.stdin.buffer.read()  # returns when the other process is gone or closes its end
     kill_marked(sys.argv[1])

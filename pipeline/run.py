@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipeline.reaper import CELL_MARK, leave_nothing
+
 if TYPE_CHECKING:
     from pipeline.engine.base import Prompt, Response, Session
     from verify.base import Proof
@@ -71,6 +73,8 @@ class CellRun:
     def start(self, cell: bytes, prompts: bytes) -> float:
         """Load the pickled cell and prompts, start the cell's engine, and return the seconds."""
         begun = time.perf_counter()
+        if mark := os.environ.get(CELL_MARK):
+            leave_nothing(f"{CELL_MARK}={mark}")
         with _logged("start"):
             loaded = pickle.loads(cell)
             self._prompts = list(pickle.loads(prompts))
