@@ -85,7 +85,7 @@ def arm_names(records: Sequence[CellRecord]) -> dict[str, str]:
 
     All of them hold the same one, so the verdict says it once.
     """
-    return cell_names([replace(record, label=_bare(record)) for record in records])
+    return cell_names([replace(record, label=bare_label(record)) for record in records])
 
 
 def held_accept_length(record: CellRecord) -> float:
@@ -93,7 +93,7 @@ def held_accept_length(record: CellRecord) -> float:
     return float(record.params.get("sampling.held_accept_length", 0))
 
 
-def _bare(record: CellRecord) -> str:
+def bare_label(record: CellRecord) -> str:
     """Return a cell's label without the accept length that it holds."""
     return record.label.removesuffix(f" (accept length held at {held_accept_length(record):g})")
 

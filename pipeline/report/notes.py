@@ -1,8 +1,9 @@
-"""What a reader needs before trusting the figures: ends, outputs, loops and noise."""
+"""What each cell says of its own end, output, loops and noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from pipeline.judge import Comparison
 from pipeline.lossless import Losslessness
@@ -14,26 +15,47 @@ LOG_LINES = 12
 
 
 def ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield every cell without a result, with its reason and the end of a failed one's log."""
-    without = [r for r in records if r.status is not Status.OK]
+    """Yield the cells without a result by reason, and the end of the first one's log."""
+    groups: dict[tuple[Status, str], list[CellRecord]] = {}
+    for record in records:
+        if record.status is not Status.OK:
+            reason = record.reason or "no reason was recorded"
+            groups.setdefault((record.status, reason), []).append(record)
+    if not groups:
+        return
     yield "## Cells without a result"
-    if not without:
-        yield f"None: all {len(records)} cells gave one."
-    for record in without:
-        reason = record.reason or "no reason was recorded"
-        yield f"- **{record.status.value}**: {names[record.cell_id]}: {reason}"
-        if record.log_tail:
+    yield "\n".join(
+        f"- **{status.value}**: {', '.join(names[r.cell_id] for r in cells)}: {reason}"
+        for (status, reason), cells in groups.items()
+    )
+    yield from islice(_log_ends(records, names), 2)
+
+
+def logs(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the end of each log that a failed cell left, if several did."""
+    found = list(_log_ends(records, names))
+    if len(found) > 2:
+        yield "## Ends of logs"
+        yield from found
+
+
+def _log_ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield, cell by cell, a line and the end of its log."""
+    for record in records:
+        if record.status is not Status.OK and record.log_tail:
+            yield f"The end of the log of {names[record.cell_id]}:"
             yield code("\n".join(record.log_tail.splitlines()[-LOG_LINES:]))
 
 
 def outputs(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield what the token-by-token comparison of greedy outputs found."""
-    yield "## Is the output the target's own?"
-    found = [(key, f) for key, f in comparison.lossless.items() if f.num_compared]
-    if found:
-        yield "\n".join(f"- {names[key]}: {describe(f)}" for key, f in found)
-    else:
-        yield "Not compared: no greedy cell has an output and another one to compare it with."
+    alike: dict[str, list[str]] = {}
+    for key, found in comparison.lossless.items():
+        if found.num_compared:
+            alike.setdefault(describe(found), []).append(names[key])
+    if alike:
+        yield "## Is the output the target's own?"
+        yield "\n".join(f"- {', '.join(cells)}: {said}" for said, cells in alike.items())
 
 
 def describe(found: Losslessness) -> str:
@@ -57,21 +79,12 @@ def describe(found: Losslessness) -> str:
 
 
 def loops(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield which prompts were left out because an arm answered with a loop."""
-    if not comparison.measurements and not comparison.exclude:
-        return  # no response was looked at
-    yield "## Looping responses"
-    if not comparison.exclude:
-        yield "No response ends in a repetition loop; every prompt counts."
-        return
-    shares = (
-        f"{names[key]} {percent(m.looping_share)}" for key, m in comparison.measurements.items()
-    )
-    yield (
-        "Left out of every cell alike, since a loop flatters any drafter:"
-        f" {', '.join(sorted(comparison.exclude))}. Share of each cell's prompts whose own response"
-        f" loops: {', '.join(shares)}."
-    )
+    """Yield how many prompts each cell itself answered with a loop, if any did."""
+    found = [(names[k], m.looping_share) for k, m in comparison.measurements.items()]
+    if any(share for _, share in found):
+        yield "## Looping responses"
+        yield "Share of each cell's prompts whose own response ends in a repetition loop."
+        yield table(("cell", "share"), [(name, percent(share)) for name, share in found])
 
 
 def quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
@@ -95,7 +108,6 @@ def quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     )
     yield (
         f"Noisy: others used more than {percent(NOISY_SHARE)} of the machine in the median. The"
-        " stop rule's ± is the noise of repeating the same prompts; the intervals above are over"
-        " prompts (bootstrap, 95 %, classes kept in proportion) and are wider. The best of several"
-        " cells is chosen by these same figures, so a narrow win need not repeat."
+        " stop rule's ± is the noise of repeating the same prompts; the intervals of the tables are"
+        " over prompts (bootstrap, 95 %, classes kept in proportion) and are wider."
     )

@@ -7,14 +7,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pipeline.record import CellRecord
 from pipeline.wording import code, number, percent, sentence, table
 
+SHORT = ("commit", "dirty", "read from", "cpu", "cores", "gpus")
+# What has a place of its own: below each other as commands, or as a table.
+LONG = ("deploy", "server_command", "breakdown")
+FOLD = " \\\n  "  # how a long command is broken
 
-def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield what the engine proved to have run, and where the wall time went."""
-    yield "## What ran, and for how long"
+
+def origin(
+    records: Sequence[CellRecord], names: Mapping[str, str], provenance: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the little that a reader needs: what ran as the engine proved it, and on what."""
+    yield "## What ran"
     if any(r.proof for r in records):
         yield _proofs(records, names)
-    for note in drafter_notes(records):
-        yield f"**{sentence(note)}.**"
+    trusting = [
+        names[r.cell_id]
+        for r in records
+        for key, value in r.params.items()
+        if key.endswith("trust_remote_code") and value == "True"
+    ]
+    if trusting:
+        yield f"**`trust_remote_code` was on** in {', '.join(trusting)}."
+    if notes := drafter_notes(records):
+        yield "\n".join(f"- **{sentence(note)}.**" for note in notes)
+    told = {key: provenance[key] for key in SHORT if provenance.get(key, "false") != "false"}
+    if said := [f"{key} {value}" for key, value in told.items()]:
+        yield f"Measured with: {', '.join(said)}."
+
+
+def took(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield where the wall time went."""
+    yield "## How long it took"
     phases = list(dict.fromkeys(phase for r in records for phase in r.seconds))
     if not phases:
         yield "Nothing ran."
@@ -29,49 +52,58 @@ def ran(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str
 
 
 def _proofs(records: Sequence[CellRecord], names: Mapping[str, str]) -> str:
-    """Write what the engine proved of each cell that came so far."""
-    return table(
-        ("cell", "capture", "captured steps", "matrix product", "attention", "all-reduce a step"),
-        [
-            (
-                names[r.cell_id],
-                p.capture,
-                percent(p.graph_share),
-                p.linear,
-                p.attention,
-                f"{p.allreduce} {number(p.allreduces_per_step)}"
-                if p.allreduces_per_step
-                else "none",
-            )
-            for r in records
-            if (p := r.proof)
-        ],
-        text=6,
+    """Write what the engine proved, once for all cells that proved the same."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for record in records:
+        if p := record.proof:
+            sums = f"{p.allreduce} {number(p.allreduces_per_step)}"
+            proven = (p.capture, percent(p.graph_share), p.linear, p.attention)
+            row = (*proven, sums if p.allreduces_per_step else "none")
+            alike.setdefault(row, []).append(names[record.cell_id])
+    head = (
+        "cells",
+        "capture",
+        "captured steps",
+        "matrix product",
+        "attention",
+        "all-reduces a step",
     )
+    return table(head, [(", ".join(cells), *row) for row, cells in alike.items()], text=6)
 
 
-def origin(
+def settings(
     records: Sequence[CellRecord], names: Mapping[str, str], provenance: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield where the numbers come from, and the command that reproduces each cell."""
-    yield "## Where the numbers come from"
-    trusting = [
-        names[r.cell_id]
-        for r in records
-        for key, value in r.params.items()
-        if key.endswith("trust_remote_code") and value == "True"
-    ]
-    if trusting:
-        yield f"**`trust_remote_code` was on** in {', '.join(trusting)}."
-    if provenance:
-        yield table(("what", "value"), provenance.items(), text=2)
-    settings = dict.fromkeys(tuple(sorted(r.settings.items())) for r in records if r.settings)
-    for shared in settings:
-        users = [names[r.cell_id] for r in records if tuple(sorted(r.settings.items())) == shared]
-        yield f"Engine settings of {', '.join(users)}: {', '.join(f'{k}={v}' for k, v in shared)}."
-    yield "### Reproduce a cell"
-    commands = (f"# {names[r.cell_id]}\n{r.command}" for r in records if r.command)
-    yield code("\n".join(commands) or "# no command was recorded")
+    """Yield every fact and setting: those of all cells once, then what tells cells apart."""
+    having = [r for r in records if r.settings]
+    values = [{k: v for k, v in r.settings.items() if k not in LONG} for r in having]
+    shared = dict(set.intersection(*(set(v.items()) for v in values))) if values else {}
+    facts = [*provenance.items(), *((k, v) for k, v in sorted(shared.items()))]
+    if facts:
+        yield "## Facts and settings"
+        yield table(("what", "value"), facts, text=2)
+    alike: dict[str, list[str]] = {}
+    for record, own in zip(having, values, strict=True):
+        apart = ", ".join(f"{k}={v}" for k, v in own.items() if k not in shared)
+        alike.setdefault(apart, []).append(names[record.cell_id])
+    if lines := [f"- {', '.join(cells)}: {apart}." for apart, cells in alike.items() if apart]:
+        yield "\n".join(lines)
+
+
+def commands(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the command that reproduces each cell, and those of its server."""
+    yield "## Reproduce a cell"
+    found = (f"# {names[r.cell_id]}\n{r.command}" for r in records if r.command)
+    yield code("\n".join(found) or "# no command was recorded")
+    for key, heading in (("server_command", "Servers as they ran"), ("deploy", "Serve a cell")):
+        written = [
+            f"# {names[r.cell_id]}\n{r.settings[key].replace(FOLD, ' ')}"
+            for r in records
+            if r.settings.get(key)
+        ]
+        if written:
+            yield f"## {heading}"
+            yield code("\n".join(written))
 
 
 def drafter_notes(records: Iterable[CellRecord]) -> list[str]:

@@ -1,7 +1,7 @@
 """The report as one page that a browser shows wherever it goes: its pictures are inside it.
 
 MLflow shows a Markdown artifact without its pictures, and mail or chat has no folder to find them
-in. The words are those of `report.md`.
+in. The words are those of `report.md` and of its appendix, whose sections are folded.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 import base64
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.record import write_atomically
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
@@ -21,22 +25,27 @@ th, td { border: 1px solid #ddd; padding: .3em .7em }
 td[style*=right] { white-space: nowrap }
 pre { background: #f6f6f6; padding: .8em; overflow-x: auto; font-size: 13px }
 img { max-width: 100% }
+summary { font-size: 1.2em; font-weight: 600; padding: .4em 0; border-bottom: 1px solid #ddd;
+          cursor: pointer }
+details[open] { margin-bottom: 2em }
 """
 
 
-def write_page(text: str, folder: Path, title: str) -> Path:
+def write_page(text: str, details: str, folder: Path, title: str) -> Path:
     """Write `report.html` beside the report, and return its path.
 
     Args:
         text: The report's Markdown. HTML in it is shown, not obeyed: a log may say anything.
+        details: Its appendix; each section of the second level is folded under its heading.
         folder: The report's folder, where its pictures are.
         title: What the browser's tab says.
     """
     from markdown_it import MarkdownIt  # most commands write no report
 
-    render = MarkdownIt("js-default").render
-    body = re.sub(r'<img src="([^":/]+\.png)"', lambda m: _embedded(m, folder), render(text))
-    name = render(title).strip().removeprefix("<p>").removesuffix("</p>")
+    markdown = MarkdownIt("js-default")
+    whole = markdown.render(text) + _folded(markdown, details)
+    body = re.sub(r'<img src="([^":/]+\.png)"', lambda m: _embedded(m, folder), whole)
+    name = markdown.render(title).strip().removeprefix("<p>").removesuffix("</p>")
     path = folder / "report.html"
     write_atomically(
         path,
@@ -44,6 +53,21 @@ def write_page(text: str, folder: Path, title: str) -> Path:
         f"<title>{name}</title><style>{STYLE}</style>\n{body}</html>\n",
     )
     return path
+
+
+def _folded(markdown: MarkdownIt, text: str) -> str:
+    """Render Markdown with each section of the second level folded under its heading."""
+    tokens, opened, out = markdown.parse(text), "", ""
+    for token in tokens:
+        heading = token.type.startswith("heading_") and token.level == 0
+        if heading and token.type == "heading_open" and token.tag in ("h1", "h2"):
+            out += opened
+            opened = "</details>\n" if token.tag == "h2" else ""
+        if heading and token.tag == "h2":
+            out += "<details><summary>" if token.type == "heading_open" else "</summary>\n"
+        else:
+            out += markdown.renderer.render([token], markdown.options, {})
+    return out + opened
 
 
 def _embedded(tag: re.Match[str], folder: Path) -> str:

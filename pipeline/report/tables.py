@@ -1,4 +1,4 @@
-"""The tables of figures: per workload class first, then over all of them."""
+"""The tables behind the main one: speed by class, a step's parts, acceptance by position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.judge import Comparison
 from pipeline.measure import Figures, Measurement
-from pipeline.report.turns import turns
 from pipeline.wording import number, percent, surplus, table, times, with_interval
 
 SPEED = (
@@ -27,8 +26,6 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
         "Break-even is the accept length at which the cell is as fast as the best baseline;"
         " its floor is what is left of it if drafter and host cost nothing."
     )
-    if said := turns(comparison, names):
-        yield said
     for category in categories(comparison):
         found = {
             key: m.classes[category]
@@ -73,7 +70,7 @@ def _speed_rows(
 
     Break-even says nothing of plain decode.
     """
-    for key, figures in sorted(found.items(), key=lambda item: -_speed(item[1])):
+    for key, figures in sorted(found.items(), key=lambda item: -rank(item[1])):
         best = comparison.best is not None and comparison.best.cell_id == key
         row = [f"{names[key]} (best baseline)" if best else names[key]]
         row += [with_interval(figures.tok_s)]
@@ -88,8 +85,8 @@ def _speed_rows(
         yield tuple(row)
 
 
-def _speed(figures: Figures) -> float:
-    """Return what a cell is ranked by."""
+def rank(figures: Figures) -> float:
+    """Return what a cell is ranked by: its speed-up, or tok/s where there is no baseline."""
     return figures.speed_up if figures.versus else figures.tok_s.value
 
 

@@ -1,4 +1,4 @@
-"""The report's file: the verdict, the plots, then the sections of each comparison."""
+"""The report's files: what to do on the first screen, and the tables behind it in an appendix."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from pipeline.judge import Comparison, compare
 from pipeline.plots import draw
 from pipeline.record import CellRecord, write_atomically
 from pipeline.report import notes, origin, tables
+from pipeline.report.overview import overview
 from pipeline.report.page import write_page
+from pipeline.report.trust import trust
 from pipeline.report.verdict import verdict
+from pipeline.roi.details import details
 from pipeline.roi.sections import sections
 from pipeline.wording import arm_names, comparison_names
+
+APPENDIX, DETAILS = "report-details.md", "Behind the report"
 
 
 def write_report(
     records: Sequence[CellRecord], folder: Path, provenance: Mapping[str, str]
 ) -> Path:
-    """Write `report.md`, its plots and the same as one page, and return the path of the first.
+    """Write `report.md`, its appendix and plots, and all as one page; return the first one's path.
 
     Args:
         records: The cells of a sweep, at least one, in the order of the grid.
@@ -32,18 +37,30 @@ def write_report(
         raise ValueError("records is empty: a report needs at least one cell")
     comparisons = compare(records)
     titles = comparison_names([c.records for c in comparisons])
-    blocks = list(_verdicts(comparisons, titles))
+    short, long = list(_verdicts(comparisons, titles)), [f"# {DETAILS}: {titles[0]}"]
     for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
-        blocks += [f"# {title}", *_sections(comparison, folder, prefix)]
+        pictures = _pictures(comparison, folder, prefix)
+        short += [f"# {title}", *_short(comparison, folder, prefix, pictures)]
+        long += [f"# {DETAILS}: {title}"] if index else []
+        long += _long(comparison, folder, pictures)
     judged = [r for c in comparisons for r in c.records]
     names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
-    blocks += [*notes.ends(judged, names), *origin.ran(judged, names)]
-    blocks += origin.origin(judged, names, provenance)
+    short += [*notes.ends(judged, names), *origin.origin(judged, names, provenance)]
+    long += [*notes.logs(judged, names), *origin.took(judged, names)]
+    long += [*origin.settings(judged, names, provenance), *origin.commands(judged, names)]
+    return _write(short, long, folder, titles[0])
+
+
+def _write(short: Sequence[str], long: Sequence[str], folder: Path, title: str) -> Path:
+    """Write the report, what is behind it, and both as one page; return the first one's path."""
+    text, details = ("\n\n".join(blocks) + "\n" for blocks in (short, long))
     path = folder / "report.md"
-    text = "\n\n".join(blocks) + "\n"
-    write_atomically(path, text)
-    write_page(text, folder, titles[0])
+    write_atomically(folder / APPENDIX, details)
+    write_atomically(
+        path, f"{text}\nEvery table and setting behind this: [{APPENDIX}]({APPENDIX}).\n"
+    )
+    write_page(text, details, folder, title)
     return path
 
 
@@ -56,16 +73,43 @@ def _verdicts(comparisons: Sequence[Comparison], titles: Sequence[str]) -> Itera
         yield "\n".join(f"- {line}" for line in lines)
 
 
-def _sections(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
-    """Yield one comparison's plots, tables and notes."""
+def _pictures(comparison: Comparison, folder: Path, prefix: str) -> dict[str, str]:
+    """Draw the plots, and return each as Markdown by its name."""
+    drawn = draw(comparison, arm_names(comparison.records), folder, prefix)
+    return {
+        name.removeprefix(prefix).removesuffix(".png"): f"![{caption}]({name})"
+        for name, caption in drawn
+    }
+
+
+def _short(
+    comparison: Comparison, folder: Path, prefix: str, pictures: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what one comparison's first screens show."""
     names = arm_names(comparison.records)
-    for name, caption in draw(comparison, names, folder, prefix):
-        yield f"![{caption}]({name})"
     if comparison.measurements:
-        yield from tables.speed_tables(comparison, names)
+        yield from overview(comparison, names)
+        yield from filter(None, [pictures.get("speed")])
         yield from sections(comparison, names, folder, prefix)
-        yield from tables.step_table(comparison, names)
-        yield from tables.accept_table(comparison, names)
+    yield from trust(comparison, names)
+
+
+def _long(comparison: Comparison, folder: Path, pictures: Mapping[str, str]) -> Iterator[str]:
+    """Yield the tables behind one comparison, section by section."""
+    names = arm_names(comparison.records)
+    if comparison.measurements:
+        yield from _under(tables.speed_tables(comparison, names), pictures.get("break_even"))
+        yield from details(comparison, names, folder)
+        yield from _under(tables.step_table(comparison, names), pictures.get("step"))
+        yield from _under(tables.accept_table(comparison, names), pictures.get("accept_rate"))
         yield from notes.quiet(comparison, names)
     yield from notes.loops(comparison, names)
     yield from notes.outputs(comparison, names)
+
+
+def _under(section: Iterator[str], picture: str | None) -> Iterator[str]:
+    """Yield a section with its picture, if there is one, under its heading."""
+    for index, block in enumerate(section):
+        yield block
+        if index == 0 and picture:
+            yield picture

@@ -2,7 +2,8 @@
 
 from pipeline.roi.settings import Numbers, parse
 from pipeline.roi.situation import Situation, close
-from pipeline.roi.verdict import Verdict, from_numbers, headline, judge, lines
+from pipeline.roi.told import headline, lines
+from pipeline.roi.verdict import Verdict, from_numbers, judge
 
 __all__ = [
     "Numbers",

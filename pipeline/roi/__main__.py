@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline.judge import compare
+from pipeline.roi.details import details
 from pipeline.roi.scale.command import scale_lines
 from pipeline.roi.sections import sections
 from pipeline.roi.settings import parse
-from pipeline.roi.verdict import from_numbers, lines
+from pipeline.roi.told import lines
+from pipeline.roi.verdict import from_numbers
 from pipeline.store import SweepFolder
 from pipeline.wording import arm_names, comparison_names
 
@@ -69,7 +71,9 @@ def _sweep(path: Path) -> Iterator[str]:
     for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
         yield f"# {title}"
-        yield from sections(comparison, arm_names(comparison.records), path, prefix)
+        names = arm_names(comparison.records)
+        yield from sections(comparison, names, path, prefix)
+        yield from details(comparison, names, path)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,41 @@
-"""The verdict's part of a report: which lever, where cells stand, what is known to go wrong."""
+"""The verdict's part of a report: which lever, what to serve, what is known to go wrong."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.judge import Comparison
 from pipeline.roi.advisor import advisor_section
 from pipeline.roi.deploy import deploy_command
+from pipeline.roi.details import breakdowns
 from pipeline.roi.plan import anatomy, write_plan
 from pipeline.roi.plots.iso_speed import iso_speed
 from pipeline.roi.plots.waterfall import waterfall
-from pipeline.roi.projection import projection_section
 from pipeline.roi.sweep import ClassVerdict, class_verdicts
-from pipeline.roi.verdict import headline, lever_table, what_next
-from pipeline.wording import code, comparison_names, number
-from verify.breakdown import Breakdown
+from pipeline.roi.told import narrowing, next_lever
+from pipeline.wording import code, comparison_names, number, table, times
 
 DPI = 110
+INVESTMENTS = (
+    "class",
+    "best with a drafter",
+    "invest next in",
+    "gives tok/s",
+    "x baseline",
+    "now (95 %)",
+    "accept length",
+    "break-even",
+    "its floor (verify only)",
+)
 
 
 def sections(
     comparison: Comparison, names: Mapping[str, str], folder: Path, prefix: str = ""
 ) -> Iterator[str]:
     """Write the plots and the plan into the folder, and yield the Markdown blocks.
+
+    What stands behind them is in `pipeline.roi.details`.
 
     Args:
         comparison: Judged cells of one target, engine and workload.
@@ -38,20 +49,48 @@ def sections(
         yield from _investments(verdicts)
         yield from _plots(comparison, folder, prefix)
         yield from _recommended(verdicts)
-        yield from projection_section([comparison])
     yield from advisor_section(comparison, names)
 
 
 def _investments(verdicts: list[ClassVerdict]) -> Iterator[str]:
-    """Yield each class's verdict and levers."""
-    for found in verdicts:
-        yield f"### {found.category}: {found.name}"
-        yield "\n".join(f"- {line}" for line in headline(found.verdict, found.decided))
-        if found.verdict.clashes:
-            yield "\n".join(f"- **Does not fit:** {c}." for c in found.verdict.clashes)
-        yield lever_table(found.verdict, linked=True)
-        if said := what_next(found.verdict):
-            yield said
+    """Yield where each class stands, its next lever, and what would narrow a lever's worth."""
+    yield table(INVESTMENTS, map(_investment, verdicts), text=3)
+    yield (
+        "Next is the lever that gains most even at its low end, or else by the middle of its"
+        " range. Undecided: too few prompts to tell from plain decoding. The floor of break-even is"
+        " what is left of it if draft and host cost nothing."
+    )
+    clashes = _by_class((found, clash) for found in verdicts for clash in found.verdict.clashes)
+    if clashes:
+        yield "\n".join(
+            f"- **Does not fit** on {where}: {what}." for what, where in clashes.items()
+        )
+    wanted = ((found, said) for found in verdicts if (said := narrowing(found.verdict)))
+    for what, where in _by_class(wanted).items():
+        yield f"**Measure next** ({where}): {what}."
+
+
+def _investment(found: ClassVerdict) -> tuple[str, ...]:
+    """Return one class's row."""
+    at = found.verdict.situation
+    undecided = "" if found.decided else ", undecided"
+    return (
+        found.category,
+        found.name,
+        *next_lever(found.verdict),
+        f"{times(found.speed_up)}{undecided}",
+        f"{at.accept_length:.2f}",
+        f"{at.levers.break_even:.2f}",
+        f"{at.levers.break_even_floor:.2f}",
+    )
+
+
+def _by_class(said: Iterable[tuple[ClassVerdict, str]]) -> dict[str, str]:
+    """Return the classes by what is said of them, in order: what is said of several comes once."""
+    where: dict[str, list[str]] = {}
+    for found, text in said:
+        where.setdefault(text, []).append(found.category)
+    return {text: ", ".join(categories) for text, categories in where.items()}
 
 
 def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
@@ -61,7 +100,7 @@ def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
     if figure:
         figure.savefig(folder / f"{prefix}iso_speed.png", dpi=DPI)
         yield f"![Accept length against step time, lines of equal speed]({prefix}iso_speed.png)"
-    found = anatomy(comparison, _breakdowns(comparison, folder))
+    found = anatomy(comparison, breakdowns(comparison, folder))
     if found:
         waterfall(found).savefig(folder / f"{prefix}waterfall.png", dpi=DPI)
         title = comparison_names([comparison.records])[0]
@@ -70,28 +109,13 @@ def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
         yield f"The plan, from the same figures: [{plan}]({plan})."
 
 
-def _breakdowns(comparison: Comparison, folder: Path) -> dict[str, Breakdown]:
-    """Read what is known of the inside of verify steps.
-
-    A cell's file `cells/<id>/breakdown.json` goes before what its engine traced by itself.
-    """
-    paths = {r.cell_id: folder / "cells" / r.cell_id / "breakdown.json" for r in comparison.records}
-    traced = {r.cell_id: r.settings.get("breakdown", "") for r in comparison.records}
-    found = traced | {key: path.read_text() for key, path in paths.items() if path.exists()}
-    return {key: Breakdown(**json.loads(text)) for key, text in found.items() if text}
-
-
 def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:
     """Yield which cell to serve by class, the command that does, and what would change it."""
     yield "## What to serve"
-    for found in verdicts:
-        yield _serve(found)
-    commands: dict[str, list[str]] = {}
-    for found in verdicts:
-        if found.shown:
-            commands.setdefault(deploy_command(found.record), []).append(found.category)
-    for command, categories in commands.items():
-        yield f"Serve {', '.join(categories)} with SGLang:"
+    yield "\n".join(f"- {_serve(found)}" for found in verdicts)
+    shown = ((v, deploy_command(v.record)) for v in verdicts if v.shown)
+    for command, where in _by_class(shown).items():
+        yield f"Serve {where} with SGLang:"
         yield code(command)
 
 
@@ -101,13 +125,13 @@ def _serve(found: ClassVerdict) -> str:
     needed = number(at.levers.needed_step_ms)
     if found.shown:
         return (
-            f"**{found.category}: {found.name}** ({at.speed_up:.2f}x). It stops paying below an"
-            f" accept length of {at.levers.break_even:.2f} or above {needed} ms a step."
+            f"**{found.category}: {found.name}** ({found.speed_up.value:.2f}x). It stops paying"
+            f" below an accept length of {at.levers.break_even:.2f} or above {needed} ms a step."
         )
-    if at.speed_up > 1:
+    if found.speed_up.value > 1:
         return (
             f"**{found.category}: plain decoding** until more prompts show that {found.name} pays:"
-            f" {at.speed_up:.2f}x is not shown to differ from 1."
+            f" {found.speed_up.value:.2f}x is not shown to differ from 1."
         )
     return (
         f"**{found.category}: plain decoding.** {found.name} pays from an accept length of"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.judge import Comparison
-from pipeline.measure import Figures
+from pipeline.measure import Figures, Versus
 from pipeline.record import CellRecord
 from pipeline.roi.acceptance import cut
 from pipeline.roi.gains import Gain, Side
@@ -15,6 +15,7 @@ from pipeline.roi.ranges import Basis, Range, known
 from pipeline.roi.settings import Numbers
 from pipeline.roi.situation import Situation
 from pipeline.roi.verdict import Verdict, judge
+from pipeline.statistics import Interval
 from pipeline.wording import number
 
 CAPTURED = 0.99  # share of replayed steps that counts as captured
@@ -32,36 +33,41 @@ class ClassVerdict:
         name: The cell's name.
         record: The cell.
         verdict: Where it stands and what each lever is worth.
-        shown: The whole interval of its speed-up lies above 1.
-        decided: That interval lies on one side of 1.
+        speed_up: Its speed-up as the tables state it.
     """
 
     category: str
     name: str
     record: CellRecord
     verdict: Verdict
-    shown: bool
-    decided: bool
+    speed_up: Interval
+
+    @property
+    def shown(self) -> bool:
+        """Whether the whole interval of its speed-up lies above 1."""
+        return self.speed_up.low > 1
+
+    @property
+    def decided(self) -> bool:
+        """Whether that interval lies on one side of 1."""
+        return self.shown or self.speed_up.high < 1
 
 
 def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[ClassVerdict]:
     """Judge each class by the speculative cell that stands for it, in the workload's order."""
     records = {r.cell_id: r for r in comparison.records}
-    stands: dict[str, tuple[str, Figures]] = {}
+    stands: dict[str, tuple[str, Figures, Versus]] = {}
     for cell_id, category, figures in drafted(comparison):
-        if category not in stands or figures.rank > stands[category][1].rank:
-            stands[category] = (cell_id, figures)
+        if figures.versus and (category not in stands or figures.rank > stands[category][1].rank):
+            stands[category] = (cell_id, figures, figures.versus)
     found = []
-    for category, (cell_id, figures) in stands.items():
+    for category, (cell_id, figures, versus) in stands.items():
         record = records[cell_id]
         at = situation(record, figures)
         extra = (*_cells(comparison, names, record, category), *_narrower(at, figures))
         words = Numbers({}, {}, ())
-        speed_up = figures.versus.speed_up if figures.versus is not None else None
-        shown = speed_up is not None and speed_up.low > 1
-        decided = shown or (speed_up is not None and speed_up.high < 1)
         judged = judge(at, words, extra)
-        found.append(ClassVerdict(category, names[cell_id], record, judged, shown, decided))
+        found.append(ClassVerdict(category, names[cell_id], record, judged, versus.speed_up))
     return found
 
 

@@ -34,6 +34,12 @@ def report(records, folder, plots=False):
         return write_report(records, folder, FACTS).read_text()
 
 
+def behind(records, folder):
+    """Return the text of the report's appendix."""
+    report(records, folder)
+    return (folder / "report-details.md").read_text()
+
+
 def verdict_of(text):
     """Return the report's first three lines."""
     lines = text.splitlines()[:3]
@@ -72,7 +78,7 @@ def test_the_first_three_lines_say_where_it_pays_where_not_and_what_next(tmp_pat
 
 def test_every_figure_of_the_tables_is_the_one_that_is_tracked(tmp_path):
     sweep = make_sweep()
-    text = report(sweep, tmp_path)
+    text = behind(sweep, tmp_path)
     (comparison,) = compare(sweep)
     names = cell_names(sweep)
     for cell_id, measurement in comparison.measurements.items():
@@ -172,9 +178,9 @@ def test_cells_of_a_slower_hour_are_told_beside_their_speed(tmp_path):
         "ngram × graph_captured came later and took turns with none × graph_captured measured"
         " again: 42.4 tok/s then, 84.7 at first."
     )
-    assert said in report(later, tmp_path).split("### chat")[0]
+    assert said in report(later, tmp_path).split("\n## ")[0]
     assert said in terminal_table(later)
-    cells = list(rows(report(later, tmp_path), "### copy (6 prompts)"))
+    cells = list(rows(behind(later, tmp_path), "### copy (6 prompts)"))
     assert cells[:2] == ["ngram × graph_captured", "none × graph_captured (best baseline)"]
 
 
@@ -265,7 +271,8 @@ def test_a_sweep_in_which_every_cell_failed_says_why(tmp_path):
     assert "last words" in text
     assert ".png" not in text
     assert "Looping" not in text, "there was nothing to look at"
-    assert text.split("## What ran, and for how long\n\n")[1].startswith("Nothing ran.\n")
+    details = (tmp_path / "report-details.md").read_text()
+    assert details.split("## How long it took\n\n")[1].startswith("Nothing ran.\n")
     assert terminal_table(failed).count("FAILED") == 4
 
 
@@ -275,6 +282,7 @@ def test_cells_without_a_result_are_listed_and_the_others_compared(tmp_path):
     sweep[2] = sweep[2].ended(Status.VOID, "graph share is 1.00, must be 0")
     text = report(sweep, tmp_path)
     assert "On copy, ngram × graph_captured is 1.88x" in verdict_of(text)[0]
+    assert "\n- 2 of 4 cells gave a result.\n" in text
     assert "- **skipped**: none × extend: needs tp of 2 or more" in text
     assert "- **void**: ngram × extend: graph share is 1.00, must be 0" in text
 
@@ -293,19 +301,23 @@ def test_looping_prompts_noise_and_divergences_are_told(tmp_path):
             for each in record.repetitions
         )
         loud.append(replace(record, repetitions=repetitions))
-    text = report(loud, tmp_path)
+    text, details = report(loud, tmp_path), behind(loud, tmp_path)
     assert "since a loop flatters any drafter: copy-1." in text
-    assert "### copy (3 prompts)" in text
-    assert rows(text, "## How quiet")["none × extend"][1] == "**yes**"
-    assert "all 48 responses are, token by token, those of none × graph_captured" in text
+    assert rows(details, "## Looping responses")["ngram × extend"] == ["6 %"]
+    assert "### copy (3 prompts)" in details
+    assert rows(details, "## How quiet")["none × extend"][1] == "**yes**"
+    assert "all 48 responses are, token by token, those of none × graph_captured" in details
     assert "Measured on a busy machine, so measure again: none × extend" in verdict_of(text)[0]
+    assert "\n- Busy machine: none × extend, " in text
 
 
-def test_the_report_ends_with_phases_provenance_and_commands(tmp_path):
-    text = report(make_sweep(2, 40), tmp_path)
-    assert rows(text, "## What ran")["none × extend"][0] == "native_plan"
+def test_what_ran_is_said_and_the_appendix_ends_with_phases_provenance_and_commands(tmp_path):
+    (proven,) = rows(report(make_sweep(2, 40), tmp_path), "## What ran")
+    assert proven.split(", ")[0] == "none × extend", "once for all that proved the same"
+    text = (tmp_path / "report-details.md").read_text()
     assert "| cell | start, s | warm up, s | measure, s | orchestrate, s |" in text
     assert "| commit | 0123abc |" in text
+    assert "| dtype | float32 |" in text
     assert "python -m pipeline drafter=ngram verify=graph_captured\n" in text
     assert "precise: ±1.4 % of tok/s after 3 repetitions" in text
 

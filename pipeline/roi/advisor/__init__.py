@@ -6,7 +6,7 @@ from pipeline.judge import Comparison
 from pipeline.roi.advisor import draft_rules, setup_rules, verify_rules
 from pipeline.roi.advisor.seen import Advice, Rule, Seen, seen
 
-__all__ = ["RULES", "Advice", "Rule", "Seen", "advise", "advisor_section"]
+__all__ = ["RULES", "Advice", "Rule", "Seen", "advise", "advisor_details", "advisor_section"]
 
 RULES = (*verify_rules.RULES, *draft_rules.RULES, *setup_rules.RULES)
 
@@ -22,13 +22,37 @@ def advise(comparison: Comparison) -> list[Advice]:
 
 
 def advisor_section(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the known faults as a section of the report."""
-    found = advise(comparison)
+    """Yield the known faults as a section of the report, each once, told of its first cell."""
+    found = _by_rule(comparison)
     yield "## Known faults"
     if not found:
         yield f"None of the {len(RULES)} known faults shows in these figures."
         return
-    yield "\n".join(
-        f"- **{a.rule}** in {names[a.cell_id]}: {a.text}. ([seen before]({a.source}))"
-        for a in found
+    yield "\n".join(_line(several, names) for several in found)
+
+
+def advisor_details(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the known faults cell by cell, if one shows in several."""
+    found = _by_rule(comparison)
+    if all(len(several) == 1 for several in found):
+        return
+    yield "## Known faults, cell by cell"
+    yield "\n".join(_line([each], names) for several in found for each in several)
+
+
+def _by_rule(comparison: Comparison) -> list[list[Advice]]:
+    """Return what applies, rule by rule."""
+    found: dict[str, list[Advice]] = {}
+    for each in advise(comparison):
+        found.setdefault(each.rule, []).append(each)
+    return list(found.values())
+
+
+def _line(several: list[Advice], names: Mapping[str, str]) -> str:
+    """Tell one rule of the first of some cells, and name the others."""
+    first, *others = several
+    alike = f" The same in {', '.join(names[a.cell_id] for a in others)}." if others else ""
+    return (
+        f"- **{first.rule}** in {names[first.cell_id]}: {first.text}.{alike}"
+        f" ([seen before]({first.source}))"
     )

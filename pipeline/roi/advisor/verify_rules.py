@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.beside import beside
 from pipeline.roi.advisor.seen import Rule, Seen
 from pipeline.roi.public import CROSSOVER_SOURCE
-from pipeline.wording import number, percent
+from pipeline.wording import bare_label, number, percent
 
 CAPTURED = ("graph_captured", "fused_allreduce")
 FUSED_NOISE = 1.05  # on a CPU, fusing moves a step by less
@@ -39,7 +39,7 @@ def host_bound(seen: Seen) -> str:
             return (
                 f"eager verify is {number(slower)} times the captured one"
                 f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.turns(record)}): most"
-                f" of it is calls and launches; compare drafters on {record.label} only"
+                f" of it is calls and launches; compare drafters on {bare_label(record)} only"
             )
     return ""
 

@@ -1,0 +1,102 @@
+"""The report's main table: a line a cell, its speed by class, and what break-even asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipeline.judge import Comparison
+from pipeline.measure import Figures, Measurement
+from pipeline.record import CellRecord
+from pipeline.report.tables import categories, rank
+from pipeline.report.turns import turns
+from pipeline.wording import number, surplus, table, times
+
+
+def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the table, fastest cell first and those without a result last, and how to read it."""
+    classes = categories(comparison)
+    head = ("cell", *classes, "all (95 %)", "accept length", "break-even", "above it")
+    batch = int(comparison.records[0].params.get("parallelism.batch", "1"))
+    head += (f"running, of {batch}",) * (batch > 1)
+    found = comparison.measurements
+    ordered = sorted(comparison.records, key=lambda r: _place(found.get(r.cell_id)))
+    rows = []
+    for record in ordered:
+        row = [_name(record, comparison, names), *_speeds(found.get(record.cell_id), classes)]
+        rows.append((*row, *_needs(found.get(record.cell_id)), *[_running(record)] * (batch > 1)))
+    yield table(head, rows)
+    yield _legend(comparison, batch)
+    if said := turns(comparison, names):
+        yield said
+
+
+def _place(measurement: Measurement | None) -> tuple[bool, float]:
+    """Return what rows are sorted by."""
+    return (False, -rank(measurement.overall)) if measurement else (True, 0.0)
+
+
+def _name(record: CellRecord, comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Name a cell and say if it is the best baseline, or how it ended without a result."""
+    name = names[record.cell_id]
+    if record.cell_id not in comparison.measurements:
+        return f"{name} (**{record.status.value}**)"
+    best = comparison.best is not None and comparison.best.cell_id == record.cell_id
+    return f"{name} (best baseline)" if best else name
+
+
+def _speeds(measurement: Measurement | None, classes: list[str]) -> Iterator[str]:
+    """Yield a cell's speed on each class and on all of them."""
+    for category in classes:
+        figures = measurement.classes.get(category) if measurement else None
+        yield _speed(figures, f"{figures.speed_up:.2f}x" if figures else "")
+    overall = measurement.overall if measurement else None
+    yield _speed(overall, times(overall.versus.speed_up) if overall and overall.versus else "")
+
+
+def _speed(figures: Figures | None, speed_up: str) -> str:
+    """Write tok/s and the times the best baseline, bold where that is shown to be above 1."""
+    if figures is None:
+        return "–"
+    if figures.versus is None:
+        return number(figures.tok_s.value)
+    text = f"{number(figures.tok_s.value)} {speed_up}"
+    return f"**{text}**" if figures.versus.speed_up.low > 1 else text
+
+
+def _needs(measurement: Measurement | None) -> tuple[str, str, str]:
+    """Return accept length, break-even and what lies between; plain decode has no break-even."""
+    if measurement is None:
+        return ("–",) * 3
+    figures = measurement.overall
+    length = f"{figures.accept_length.value:.2f}"
+    if measurement.is_baseline or figures.versus is None:
+        return (length, "–", "–")
+    levers = figures.versus.levers
+    return (length, f"{levers.break_even:.2f}", f"{surplus(levers):+.2f}".replace("-", "−"))
+
+
+def _running(record: CellRecord) -> str:
+    """Write how many requests ran in a step on average."""
+    running = record.proof.running_requests if record.proof else 0.0
+    return number(running) if running else "–"
+
+
+def _legend(comparison: Comparison, batch: int) -> str:
+    """Say what the columns are, and how many prompts stand behind them."""
+    counts = {
+        category: max(
+            m.classes[category].num_prompts
+            for m in comparison.measurements.values()
+            if category in m.classes
+        )
+        for category in categories(comparison)
+    }
+    prompts = ", ".join(f"{category} {count}" for category, count in counts.items())
+    text = "Decode tok/s"
+    if comparison.best is not None:
+        text += " and times the best baseline, bold where shown to be faster"
+    text += (
+        f"; prompts: {prompts}. Break-even: the accept length at which a cell is as fast as the"
+        " best baseline, draft and host time included."
+    )
+    return text + (" Running: requests in a step, a mean over them." if batch > 1 else "")
