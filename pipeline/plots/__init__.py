@@ -10,7 +10,7 @@ from pipeline.judge import Comparison
 from pipeline.measure import Measurement
 from pipeline.plots.accept_rate import accept_rate
 from pipeline.plots.break_even import break_even
-from pipeline.plots.panels import Cells
+from pipeline.plots.panels import DPI, Cells
 from pipeline.plots.speed import speed
 from pipeline.plots.step import step
 from pipeline.wording import percent
@@ -46,7 +46,7 @@ def draw(
     for name, caption, shown, plot in plots:
         if shown:
             folder.mkdir(parents=True, exist_ok=True)
-            plot(shown).savefig(folder / f"{prefix}{name}.png", dpi=110)
+            plot(shown).savefig(folder / f"{prefix}{name}.png", dpi=DPI)
             yield f"{prefix}{name}.png", caption
 
 

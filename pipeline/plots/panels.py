@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DARK, MIDDLE, LIGHT, INK, FAINT = "#0072B2", "#E69F00", "#C9C9C9", "#222222", "#8A8A8A"
 SMALL, TITLE = 9, 10  # points
 LABEL_ROOM = 1.45  # an axis reaches so far beyond its last mark
+DPI = 165  # sharp at the width of a page, also where a pixel of it is one and a half of the screen
 WIDTH, ROW, HEAD = 9.0, 0.34, 0.75  # inches: page, one cell, a panel's title and axis
 LINE = 46  # characters of a name on one line
 Cells: TypeAlias = Sequence[tuple[str, Measurement]]

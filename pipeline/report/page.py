@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,42 +18,54 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+body { font: 14px/1.45 system-ui, sans-serif; max-width: 76rem; margin: 1rem auto; padding: 0 1rem;
        color: #222; background: #fff }
-h1, h2 { border-bottom: 1px solid #ddd; padding-bottom: .2em }
-table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1em 0 }
-th, td { border: 1px solid #ddd; padding: .3em .7em }
-td[style*=right] { white-space: nowrap }
+h1, h2, summary { border-bottom: 1px solid #ddd; padding-bottom: .2em; margin: 1em 0 .6em }
+h1 { font-size: 1.5em }
+h2, summary { font-size: 1.25em; font-weight: 600 }
+summary { cursor: pointer }
+table { border-collapse: collapse; display: block; overflow-x: auto; margin: .8em 0 }
+th, td { border: 1px solid #ddd; padding: .15em .6em }
+td[style*=right], td:first-child:not(:has(+ td[style*=left])) { white-space: nowrap }
 pre { background: #f6f6f6; padding: .8em; overflow-x: auto; font-size: 13px }
-img { max-width: 100% }
-summary { font-size: 1.2em; font-weight: 600; padding: .4em 0; border-bottom: 1px solid #ddd;
-          cursor: pointer }
-details[open] { margin-bottom: 2em }
+img { max-width: min(100%, 62rem) }
 """
 
 
-def write_page(text: str, details: str, folder: Path, title: str) -> Path:
+def write_page(text: str, details: str, plans: Sequence[str], folder: Path) -> Path:
     """Write `report.html` beside the report, and return its path.
 
     Args:
         text: The report's Markdown. HTML in it is shown, not obeyed: a log may say anything.
         details: Its appendix; each section of the second level is folded under its heading.
+        plans: Files in the folder that the text links to: folded too, where there is no folder.
         folder: The report's folder, where its pictures are.
-        title: What the browser's tab says.
     """
     from markdown_it import MarkdownIt  # most commands write no report
 
     markdown = MarkdownIt("js-default")
-    whole = markdown.render(text) + _folded(markdown, details)
-    body = re.sub(r'<img src="([^":/]+\.png)"', lambda m: _embedded(m, folder), whole)
-    name = markdown.render(title).strip().removeprefix("<p>").removesuffix("</p>")
+    folded = _folded(markdown, details)
+    for name in plans:
+        text = text.replace(f"[{name}]({name})", "folded below")
+        folded += _folded(markdown, _section(folder / name))
+    body = re.sub(
+        r'<img src="([^":/]+\.png)"',
+        lambda m: _embedded(m, folder),
+        markdown.render(text) + folded,
+    )
+    title = re.search("<h1>(.*)</h1>", body)
     path = folder / "report.html"
     write_atomically(
         path,
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
-        f"<title>{name}</title><style>{STYLE}</style>\n{body}</html>\n",
+        f"<title>{title[1] if title else 'report'}</title><style>{STYLE}</style>\n{body}</html>\n",
     )
     return path
+
+
+def _section(plan: Path) -> str:
+    """Return a plan as one section of the second level, without the picture that the text has."""
+    return re.sub(r"^!\[.*\n", "", re.sub("^#", "##", plan.read_text(), flags=re.M), flags=re.M)
 
 
 def _folded(markdown: MarkdownIt, text: str) -> str:

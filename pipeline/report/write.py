@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.judge import Comparison, compare
@@ -13,11 +14,27 @@ from pipeline.report.overview import overview
 from pipeline.report.page import write_page
 from pipeline.report.trust import trust
 from pipeline.report.verdict import verdict
-from pipeline.roi.details import details
+from pipeline.roi.details import details as roi_details
+from pipeline.roi.plan import NAME
 from pipeline.roi.sections import sections
 from pipeline.wording import arm_names, comparison_names
 
-APPENDIX, DETAILS = "report-details.md", "Behind the report"
+APPENDIX = "report-details.md"
+
+
+@dataclass
+class _Blocks:
+    """Markdown blocks of a report.
+
+    Attributes:
+        short: Of its first screens.
+        long: Of its appendix.
+        plans: File names of the plans that the short ones link to.
+    """
+
+    short: list[str] = field(default_factory=list)
+    long: list[str] = field(default_factory=list)
+    plans: list[str] = field(default_factory=list)
 
 
 def write_report(
@@ -36,32 +53,33 @@ def write_report(
     if not records:
         raise ValueError("records is empty: a report needs at least one cell")
     comparisons = compare(records)
+    found = _compared(comparisons, folder)
+    judged = [r for c in comparisons for r in c.records]
+    names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
+    found.short += [*notes.ends(judged, names), *origin.origin(judged, names, provenance)]
+    found.long += [*notes.logs(judged, names), *origin.took(judged, names)]
+    found.long += [*origin.settings(judged, names, provenance), *origin.commands(judged, names)]
+    text, details = ("\n\n".join(blocks) + "\n" for blocks in (found.short, found.long))
+    rest = f"Every table and setting behind this: [{APPENDIX}]({APPENDIX})."
+    write_atomically(folder / APPENDIX, details)
+    write_atomically(folder / "report.md", f"{text}\n{rest}\n")
+    write_page(text, details, found.plans, folder)
+    return folder / "report.md"
+
+
+def _compared(comparisons: Sequence[Comparison], folder: Path) -> _Blocks:
+    """Write plots and plans, and return what there is to say of each comparison."""
     titles = comparison_names([c.records for c in comparisons])
-    short, long = list(_verdicts(comparisons, titles)), [f"# {DETAILS}: {titles[0]}"]
+    found = _Blocks(short=list(_verdicts(comparisons, titles)))
     for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
         pictures = _pictures(comparison, folder, prefix)
-        short += [f"# {title}", *_short(comparison, folder, prefix, pictures)]
-        long += [f"# {DETAILS}: {title}"] if index else []
-        long += _long(comparison, folder, pictures)
-    judged = [r for c in comparisons for r in c.records]
-    names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
-    short += [*notes.ends(judged, names), *origin.origin(judged, names, provenance)]
-    long += [*notes.logs(judged, names), *origin.took(judged, names)]
-    long += [*origin.settings(judged, names, provenance), *origin.commands(judged, names)]
-    return _write(short, long, folder, titles[0])
-
-
-def _write(short: Sequence[str], long: Sequence[str], folder: Path, title: str) -> Path:
-    """Write the report, what is behind it, and both as one page; return the first one's path."""
-    text, details = ("\n\n".join(blocks) + "\n" for blocks in (short, long))
-    path = folder / "report.md"
-    write_atomically(folder / APPENDIX, details)
-    write_atomically(
-        path, f"{text}\nEvery table and setting behind this: [{APPENDIX}]({APPENDIX}).\n"
-    )
-    write_page(text, details, folder, title)
-    return path
+        short = list(_short(comparison, folder, prefix, pictures))
+        found.short += [f"# {title}", *short]
+        found.long += [f"# Behind the report: {title}", *_long(comparison, folder, pictures)]
+        plan = f"{prefix}{NAME}"
+        found.plans += [plan] * any(f"({plan})" in block for block in short)
+    return found
 
 
 def _verdicts(comparisons: Sequence[Comparison], titles: Sequence[str]) -> Iterator[str]:
@@ -99,7 +117,7 @@ def _long(comparison: Comparison, folder: Path, pictures: Mapping[str, str]) -> 
     names = arm_names(comparison.records)
     if comparison.measurements:
         yield from _under(tables.speed_tables(comparison, names), pictures.get("break_even"))
-        yield from details(comparison, names, folder)
+        yield from roi_details(comparison, names, folder)
         yield from _under(tables.step_table(comparison, names), pictures.get("step"))
         yield from _under(tables.accept_table(comparison, names), pictures.get("accept_rate"))
         yield from notes.quiet(comparison, names)

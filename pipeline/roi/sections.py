@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.judge import Comparison
+from pipeline.plots.panels import DPI
 from pipeline.roi.advisor import advisor_section
 from pipeline.roi.deploy import deploy_command
 from pipeline.roi.details import breakdowns
@@ -16,7 +17,6 @@ from pipeline.roi.sweep import ClassVerdict, class_verdicts
 from pipeline.roi.told import narrowing, next_lever
 from pipeline.wording import code, comparison_names, number, table, times
 
-DPI = 110
 INVESTMENTS = (
     "class",
     "best with a drafter",

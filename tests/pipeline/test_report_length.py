@@ -98,10 +98,14 @@ def test_the_page_folds_what_is_behind_the_report(folder):
     assert "What to invest in</h2>" in shown
     assert "Speed by workload class" not in shown
     headings = re.findall(r"^## (.*)$", texts(folder)[1], re.MULTILINE)
+    plan = (folder / "eagle-fast-verify.md").read_text()
+    headings += re.findall(r"^# (.*)$", plan, re.MULTILINE)
     assert len(folded) == page.count("</details>") == len(headings)
     for heading, section in zip(headings, folded, strict=True):
         assert section.startswith("<summary>")
         assert heading.split("'")[0] in section.split("</summary>")[0]
+    assert ".md" not in re.sub(r"<pre>.*?</pre>", "", shown, flags=re.DOTALL), "no link leads away"
+    assert "When to stop" in folded[-1]
     assert page.count("<img ") == page.count('src="data:image/png;base64,') == 6
 
 
