@@ -11,10 +11,14 @@ from pipeline.report.tables import categories, rank
 from pipeline.report.turns import turns
 from pipeline.wording import number, surplus, table, times
 
+MOST = 6  # classes that a page is wide enough for
+
 
 def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield the table, fastest cell first and those without a result last, and how to read it."""
     classes = categories(comparison)
+    if len(classes) > MOST:
+        classes = []
     head = ("cell", *classes, "all (95 %)", "accept length", "break-even", "above it")
     batch = int(comparison.records[0].params.get("parallelism.batch", "1"))
     head += (f"running, of {batch}",) * (batch > 1)

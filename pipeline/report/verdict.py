@@ -13,6 +13,8 @@ from pipeline.report.incomplete import no_baseline, nothing, plain_only
 from pipeline.report.moved import moved
 from pipeline.wording import number, percent, surplus, times
 
+TOLD = 6  # classes that a line tells one by one
+
 
 class Contender(NamedTuple):
     """The speculative cell that stands for a workload class.
@@ -85,12 +87,12 @@ def _gains(contenders: list[Contender], best: str) -> str:
             f"**On no class is a drafter shown to beat {best}**; the closest is {top.name} on"
             f" {top.category}, {times(top.versus.speed_up)}."
         )
-    first, *others = gains
+    first, *others = gains[:TOLD]
     text = f"**On {first.category}, {first.name} is {times(first.versus.speed_up)} {best}.**"
     for other in others:
         who = "it is" if other.name == first.name else f"{other.name} is"
         text += f" On {other.category} {who} {times(other.versus.speed_up)}."
-    return text
+    return text + _more(gains, "gains")
 
 
 def _gaps(contenders: list[Contender]) -> str:
@@ -98,7 +100,13 @@ def _gaps(contenders: list[Contender]) -> str:
     short = sorted((c for c in contenders if not c.gains), key=lambda c: c.versus.speed_up.value)
     if not short:
         return "Every class gains: accept length is above break-even on all of them."
-    return " ".join(_gap(c) for c in short)
+    return " ".join(_gap(c) for c in short[:TOLD]) + _more(short, "is not shown to gain")
+
+
+def _more(contenders: list[Contender], what: str) -> str:
+    """Name the classes that are not told one by one, "" where all are."""
+    rest = [c.category for c in contenders[TOLD:]]
+    return f" A drafter {what} on {len(rest)} more: {', '.join(rest)}." if rest else ""
 
 
 def _gap(contender: Contender) -> str:

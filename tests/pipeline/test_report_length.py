@@ -134,3 +134,19 @@ def test_under_load_the_table_says_how_many_requests_ran(tmp_path, batch, said):
     report, _ = texts(tmp_path)
     assert ("| running, of 8 |" in report) == said
     assert report.count(" 6.40 |\n") == 4 * said
+
+
+def test_more_classes_than_a_page_is_wide_are_left_to_the_tables_behind(tmp_path):
+    def split(response):
+        return replace(response, category=f"{response.category} of {response.prompt_id}")
+
+    many = [
+        replace(r, repetitions=tuple(tuple(map(split, each)) for each in r.repetitions))
+        for r in make_sweep(4, 40)
+    ]
+    write_report(many, tmp_path, {})
+    report, details = texts(tmp_path)
+    assert "\n| cell | all (95 %) | accept length |" in report
+    assert report.splitlines()[1].count("against a break-even of") == 6
+    assert "A drafter is not shown to gain on 10 more: " in report.splitlines()[1]
+    assert details.count("\n### copy of copy-3 (1 prompt)") == 1
