@@ -19,7 +19,7 @@ from pipeline.cell import Cell
 from pipeline.engine.base import Prompt
 from pipeline.one_line import folded
 from pipeline.plan import Planned
-from pipeline.prompts import check_lengths, prompts_digest
+from pipeline.prompts import check_draft, check_lengths, prompts_digest
 from pipeline.provenance import masked
 from pipeline.target import Target
 from pipeline.typed import check_types
@@ -112,9 +112,12 @@ class _Builder:
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
         room = parts["target"].context_length(self.cache)
-        check_lengths(prompts, room, parts["sampling"].max_new_tokens)
+        max_new = parts["sampling"].max_new_tokens
+        check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
         try:
+            if not cell.is_baseline:
+                check_draft(prompts, room, max_new, cell.drafter.num_draft_tokens)
             cell.engine.check(cell)
         except ValueError as error:
             return Planned(cell, prompts, command(overrides), impossible=str(error))

@@ -98,6 +98,29 @@ def check_lengths(prompts: Sequence[Prompt], max_positions: int, max_new_tokens:
         )
 
 
+def check_draft(prompts: Sequence[Prompt], room: int, max_new: int, num_drafts: int) -> None:
+    """Refuse more draft tokens than fit behind the longest prompt and its answer.
+
+    Args:
+        prompts: The workload's prompts.
+        room: The target's context, in tokens.
+        max_new: Longest answer, in tokens.
+        num_drafts: Draft tokens of a step, as a chain or a tree.
+
+    Raises:
+        ValueError: They do not fit; the text names the largest number that does.
+    """
+    longest = max(prompts, key=lambda prompt: len(prompt.tokens))
+    most = room - len(longest.tokens) - max_new
+    if num_drafts > most:
+        raise ValueError(
+            f"drafter.num_draft_tokens={num_drafts}: the target's context of {room} has room for"
+            f" {max(most, 0)} draft tokens beside prompt {longest.id} of"
+            f" {len(longest.tokens)} tokens and sampling.max_new_tokens={max_new};"
+            f" {f'set it to {most} or less' if most > 0 else 'lower the latter'}"
+        )
+
+
 def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """Return the identity of a workload's prompts: 12 hex digits over ids, classes and tokens."""
     text = json.dumps([[p.id, p.category, p.tokens] for p in prompts])

@@ -66,6 +66,21 @@ def test_an_impossible_cell_is_kept_with_its_reason_when_skipping(prompts):
     assert impossible.impossible.startswith("parallelism.batch=2")
 
 
+@pytest.mark.parametrize("drafter", ["ngram", "ngram_tree", "eagle3_scratch"])
+def test_a_draft_wider_than_the_context_is_refused_with_the_largest_that_fits(drafter, prompts):
+    wide = f"drafter={drafter} drafter.num_draft_tokens=100000"
+    jobs = ["drafter=none", f"drafter={drafter}", wide]
+    with pytest.raises(Refused, match=r"^drafter.num_draft_tokens=100000: [^\n]*$") as refusal:
+        build(jobs, prompts)
+    (most,) = re.findall(r"set it to (\d+) or less", str(refusal.value))
+    fits = f"drafter={drafter} drafter.num_draft_tokens={most}"
+    too_wide = f"drafter={drafter} drafter.num_draft_tokens={int(most) + 1}"
+    _, kept, skipped = build(["drafter=none", fits, too_wide], prompts, "skip")
+    assert kept.cell.drafter.num_draft_tokens == int(most)
+    assert not kept.impossible
+    assert skipped.impossible.startswith(f"drafter.num_draft_tokens={int(most) + 1}: ")
+
+
 def test_a_class_of_another_project_is_refused_before_it_is_imported(prompts):
     with pytest.raises(Refused, match=r"drafter._target_=os.system: only classes in drafters"):
         build(["drafter._target_=os.system"], prompts)

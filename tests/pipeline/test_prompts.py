@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.engine.base import Prompt
-from pipeline.prompts import check_lengths, prompts_digest, read_row
+from pipeline.prompts import check_draft, check_lengths, prompts_digest, read_row
 
 PROMPTS = (Prompt("a", "chat", (1, 2, 3)), Prompt("b", "code", (4, 5, 6, 7)))
 
@@ -49,6 +49,14 @@ def test_the_longest_prompt_and_its_answer_must_fit_the_context():
         ValueError, match=r"prompt b has 4 tokens, .* of 13 leaves 3 beside sampling"
     ):
         check_lengths(PROMPTS, max_positions=13, max_new_tokens=10)
+
+
+def test_the_draft_must_fit_behind_the_longest_prompt_and_its_answer():
+    check_draft(PROMPTS, room=20, max_new=10, num_drafts=6)
+    with pytest.raises(ValueError, match=r"^drafter.num_draft_tokens=7: .*; set it to 6 or less$"):
+        check_draft(PROMPTS, room=20, max_new=10, num_drafts=7)
+    with pytest.raises(ValueError, match=r"room for 0 draft tokens .*_tokens=10; lower the latter"):
+        check_draft(PROMPTS, room=14, max_new=10, num_drafts=3)
 
 
 def test_the_digest_tells_any_change_of_the_prompts():
