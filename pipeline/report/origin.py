@@ -18,8 +18,8 @@ def origin(
 ) -> Iterator[str]:
     """Yield the little that a reader needs: what ran as the engine proved it, and on what."""
     yield "## What ran"
-    if any(r.proof for r in records):
-        yield _proofs(records, names)
+    proven = any(r.proof for r in records)
+    yield _proofs(records, names) if proven else "Nothing: no cell came so far."
     trusting = [
         names[r.cell_id]
         for r in records

@@ -11,11 +11,10 @@ from pipeline.wording import percent
 
 
 def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield a section of one list; what each cell says is in `pipeline.report.notes`."""
+    """Yield a section of one list for cells that were measured; `notes` has it cell by cell."""
     yield "## Can it be trusted?"
-    lines = [_ends(comparison), *_outputs(comparison, names)]
-    if comparison.measurements:
-        lines += [_loops(comparison), *_quiet(comparison, names)]
+    lines = [_ends(comparison), *_outputs(comparison, names), _loops(comparison)]
+    lines += _quiet(comparison, names)
     yield "\n".join(f"- {line}" for line in lines)
 
 

@@ -109,7 +109,7 @@ def _short(
         yield from overview(comparison, names)
         yield from filter(None, [pictures.get("speed")])
         yield from sections(comparison, names, folder, prefix)
-    yield from trust(comparison, names)
+        yield from trust(comparison, names)
 
 
 def _long(comparison: Comparison, folder: Path, pictures: Mapping[str, str]) -> Iterator[str]:

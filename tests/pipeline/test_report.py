@@ -270,7 +270,9 @@ def test_a_sweep_in_which_every_cell_failed_says_why(tmp_path):
     assert second == "- The first, none × extend, is failed: the worker was killed (signal 9)."
     assert "last words" in text
     assert ".png" not in text
-    assert "Looping" not in text, "there was nothing to look at"
+    assert "trusted" not in text, "there was nothing to look at"
+    assert "## What ran\n\nNothing: no cell came so far." in text
+    assert text.count("last words") == 1
     details = (tmp_path / "report-details.md").read_text()
     assert details.split("## How long it took\n\n")[1].startswith("Nothing ran.\n")
     assert terminal_table(failed).count("FAILED") == 4
