@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pipeline.cell import Cell, flat
-from pipeline.engine.base import Prompt
+from pipeline.engine.base import DescribesStart, Prompt
 from pipeline.record import CellRecord
+
+if TYPE_CHECKING:
+    from pipeline.settings import Launcher
 
 
 @runtime_checkable
@@ -68,3 +72,39 @@ class Planned:
             greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,
             command=self.command,
         )
+
+
+def check_gpus(planned: Sequence[Planned], launcher: Launcher, num_gpus: int) -> None:
+    """Refuse cells that would wait forever for GPUs.
+
+    Args:
+        planned: Cells, of which the impossible ones need nothing.
+        launcher: Where they would run.
+        num_gpus: GPUs there.
+
+    Raises:
+        ValueError: A cell needs more.
+    """
+    for plan in planned:
+        need = launcher.gpus_per_cell or plan.gpus
+        if need <= num_gpus or plan.impossible:
+            continue
+        needs = f"{plan.cell.label} needs {need} GPU{'s' * (need > 1)}"
+        if num_gpus:
+            raise ValueError(
+                f"{needs} and launcher.address={launcher.address} has {num_gpus}; lower"
+                " parallelism.tp or launcher.gpus_per_cell"
+            )
+        raise ValueError(
+            f"{needs} and none is visible at launcher.address={launcher.address}; run it on the GPU"
+            f" box (launcher=cluster launcher.address=HOST:PORT), or {_without_gpu(plan)}"
+        )
+
+
+def _without_gpu(plan: Planned) -> str:
+    """Say what a cell can do on a machine without a GPU."""
+    if not plan.gpus:
+        return "set launcher.gpus_per_cell=0"
+    if isinstance(plan.cell.engine, DescribesStart):
+        return "print what it would start with dry_run=true, or use engine=torch"
+    return "use engine.device=cpu"

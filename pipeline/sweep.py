@@ -22,13 +22,13 @@ from pipeline.build import build_cells
 from pipeline.conductor import OK, STOPPED, Sweep
 from pipeline.dry_run import dry_run
 from pipeline.lock import machine_lock
-from pipeline.plan import Planned
+from pipeline.plan import Planned, check_gpus
 from pipeline.progress import Progress
 from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping
 from pipeline.record import write_atomically
 from pipeline.sender import Sender
-from pipeline.settings import Launcher, Settings
+from pipeline.settings import Settings
 from pipeline.shared import check_shared
 from pipeline.store import SweepFolder, create_sweep, newest_sweep
 from pipeline.track import Tracker
@@ -97,7 +97,7 @@ def _prepare(
         )
         num_gpus = stack.enter_context(settings.launcher.connect())
         tracker = opening.result()
-    _check_gpus(planned, settings.launcher, num_gpus)
+    check_gpus(planned, settings.launcher, num_gpus)
     folder = _folder(planned, settings, progress.say)
     sender = Sender(tracker, folder, progress.say)
     return Sweep(planned, settings, folder, sender, progress, num_gpus, begun)
@@ -113,17 +113,6 @@ def _make_writable(runs: Path) -> None:
         ) from None
     if not os.access(runs, os.W_OK | os.X_OK):
         raise ValueError(f"runs={runs}: no permission to write there; choose another folder")
-
-
-def _check_gpus(planned: Sequence[Planned], launcher: Launcher, num_gpus: int) -> None:
-    """Refuse cells that would wait forever for GPUs."""
-    for plan in planned:
-        need = launcher.gpus_per_cell or plan.gpus
-        if need > num_gpus and not plan.impossible:
-            raise ValueError(
-                f"{plan.cell.label} needs {need} GPUs and launcher.address={launcher.address} has"
-                f" {num_gpus}; lower parallelism.tp or launcher.gpus_per_cell"
-            )
 
 
 def _folder(

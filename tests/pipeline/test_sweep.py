@@ -141,6 +141,24 @@ def test_a_cell_that_needs_more_gpus_than_there_are_is_refused(tmp_path, capsys,
     assert launcher.log == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "reserved", "way"),
+    [(1, 0, "or use engine.device=cpu\n"), (0, 2, "or set launcher.gpus_per_cell=0\n")],
+)
+def test_where_no_gpu_is_visible_a_smaller_grid_is_not_advised(
+    asked, reserved, way, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(TinyEngine, "num_gpus", lambda self, cell: asked, raising=False)
+    launcher = InlineLauncher(gpus_per_cell=reserved)
+    settings = make_settings(tmp_path, launcher)
+    assert run_sweep([plan(TinyEngine("a"))], settings, time.perf_counter()) == 2
+    said = capsys.readouterr().err
+    assert "none is visible at launcher.address=inline; run it on the GPU box" in said
+    assert said.endswith(way)
+    assert "lower" not in said
+    assert launcher.log == []
+
+
 def test_resume_on_another_machine_is_refused(tmp_path, capsys):
     planned = [plan(TinyEngine("a"))]
     _, folder, _ = sweep(tmp_path, planned)

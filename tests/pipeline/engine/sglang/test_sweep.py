@@ -50,6 +50,21 @@ def test_a_server_that_dies_fails_its_cell_with_the_cause_and_the_next_one_runs(
     assert "torch.OutOfMemoryError: CUDA out of memory" in records[1].reason
 
 
+def test_without_a_gpu_a_server_is_sent_to_the_box_or_only_printed(
+    tmp_path, cell, empty_store, capsys
+):
+    shutil.copy(empty_store, tmp_path)
+    launcher = InlineLauncher(num_gpus=0)
+    settings = make_settings(tmp_path, launcher)
+    assert run_sweep([Planned(cell, tuple(PROMPTS), "")], settings, time.perf_counter()) == 2
+    assert capsys.readouterr().err == (
+        "none × graph_captured needs 1 GPU and none is visible at launcher.address=inline; run it"
+        " on the GPU box (launcher=cluster launcher.address=HOST:PORT), or print what it would"
+        " start with dry_run=true, or use engine=torch\n"
+    )
+    assert launcher.log == []
+
+
 def test_an_engines_own_time_for_its_start_is_not_cut_short(cell, tmp_path):
     """A large model loads longer than the launcher would wait; the engine says why it gave up."""
     waited = {}
