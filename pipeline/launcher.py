@@ -53,7 +53,8 @@ class RayLauncher:
         gpus_per_cell: GPUs that Ray reserves for a cell; 0 is what the engine asks for.
         start_timeout_s: Longest warm-up, and longest start; an engine's own time-out goes before
             it if it is longer.
-        repetition_timeout_s: Longest repetition.
+        repetition_timeout_s: Longest turn: one prompt, or a repetition's prompts all together
+            where an engine takes its machine whole.
         on_busy: `wait` or `refuse` when another sweep runs on this machine.
     """
 

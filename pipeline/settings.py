@@ -46,7 +46,7 @@ class Launcher(Protocol):
 
     @property
     def repetition_timeout_s(self) -> float:
-        """Longest repetition."""
+        """Longest turn: one prompt, or all of a repetition's where an engine must be alone."""
         ...
 
     @property

@@ -32,7 +32,7 @@ class Turns:
     Attributes:
         spawn: Starts a fresh worker process for a cell, its output going to a file.
         start_timeout_s: Longest warm-up, and longest start of an engine that sets none itself.
-        repetition_timeout_s: Longest repetition.
+        repetition_timeout_s: Longest turn.
         on_end: Called with each cell that has ended.
         seed: Shuffles the order within each round.
     """

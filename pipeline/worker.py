@@ -13,6 +13,12 @@ from pipeline.one_line import one_line
 from pipeline.reaper import CELL_MARK, kill_marked
 
 DEATH_TIMEOUT_S = 10.0
+TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it
+    "start": "; raise launcher.start_timeout_s above that",
+    "warm_up": "; raise launcher.start_timeout_s above that",
+    "answer": "; raise launcher.repetition_timeout_s, which limits a turn (a prompt, or all prompts"
+    " of a server), or lower sampling.max_new_tokens",
+}
 
 
 class RayWorker:
@@ -48,7 +54,10 @@ class RayWorker:
         try:
             return ray.get(self._pending, timeout=timeout_s)
         except GetTimeoutError:
-            raise WorkerFailed(f"{self._phase} did not finish within {timeout_s:g} s") from None
+            way_out = TOO_LATE.get(self._phase, "")
+            raise WorkerFailed(
+                f"{self._phase} did not finish within {timeout_s:g} s{way_out}"
+            ) from None
         except RayTaskError as error:
             raise WorkerFailed(f"{self._phase} raised {one_line(error.cause)}") from None
         except RayError as error:  # of memory that ran out, Ray says so in one of its own
