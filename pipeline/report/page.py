@@ -29,6 +29,12 @@ th, td { border: 1px solid #ddd; padding: .15em .6em }
 td[style*=right], td:first-child:not(:has(+ td[style*=left])) { white-space: nowrap }
 pre { background: #f6f6f6; padding: .8em; overflow-x: auto; font-size: 13px }
 img { max-width: min(100%, 62rem) }
+@media (max-width: 60rem) {  /* the pane of a tracker */
+  body { font-size: 12px; margin: .5rem auto }
+  ul { padding-left: 1.5em }
+  th, td { padding: .1em .35em }
+  td:first-child { white-space: normal !important }
+}
 """
 
 

@@ -100,7 +100,8 @@ def _gaps(contenders: list[Contender]) -> str:
     short = sorted((c for c in contenders if not c.gains), key=lambda c: c.versus.speed_up.value)
     if not short:
         return "Every class gains: accept length is above break-even on all of them."
-    return " ".join(_gap(c) for c in short[:TOLD]) + _more(short, "is not shown to gain")
+    told = "; ".join(_gap(c) for c in short[:TOLD])
+    return f"**Not shown to gain, at best:** {told}.{_more(short, 'is not shown to gain')}"
 
 
 def _more(contenders: list[Contender], what: str) -> str:
@@ -114,11 +115,11 @@ def _gap(contender: Contender) -> str:
     levers = contender.versus.levers
     above = surplus(levers)
     short = f"{-above:.2f} short" if above < 0 else f"{above:.2f} above"
-    undecided = ", undecided" if contender.undecided else ""
+    undecided = ", undecided," if contender.undecided else ""
     return (
-        f"On {contender.category} the best, {contender.name}, is"
-        f" {times(contender.versus.speed_up)}{undecided}: accept length"
-        f" {levers.accept_length:.2f} against a break-even of {levers.break_even:.2f}, {short}."
+        f"{contender.category} {times(contender.versus.speed_up)}{undecided} with"
+        f" {contender.name} (accept length {levers.accept_length:.2f}, break-even"
+        f" {levers.break_even:.2f}, {short})"
     )
 
 

@@ -147,6 +147,6 @@ def test_more_classes_than_a_page_is_wide_are_left_to_the_tables_behind(tmp_path
     write_report(many, tmp_path, {})
     report, details = texts(tmp_path)
     assert "\n| cell | all (95 %) | accept length |" in report
-    assert report.splitlines()[1].count("against a break-even of") == 6
+    assert report.splitlines()[1].count(", break-even ") == 6
     assert "A drafter is not shown to gain on 10 more: " in report.splitlines()[1]
     assert details.count("\n### copy of copy-3 (1 prompt)") == 1
