@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, read_write
+
+REFUSED = 2  # exit status
 
 
 class SpecroiLauncher(Launcher):
@@ -16,8 +19,21 @@ class SpecroiLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Remember what composes a job's config; the sweep needs no task function."""
+        """Remember what composes a job's config; the sweep needs no task function.
+
+        Hydra makes its folder, in that of the runs, right after this: a home folder must be
+        spelled out by then, and what is no folder refused.
+        """
+        from pipeline.settings import runs_folder
+
         self._context, self._config = hydra_context, config
+        try:
+            runs = runs_folder(config)
+        except ValueError as refusal:
+            sys.stderr.write(f"{refusal}\n")
+            raise SystemExit(REFUSED) from None
+        with read_write(config.hydra):
+            config.hydra.sweep.dir = str(runs / "hydra")
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

@@ -92,19 +92,8 @@ class Settings:
         """
         if not isinstance(config.resume, bool):
             raise ValueError(f"resume={config.resume}: must be true or false")
-        for name, value in (
-            ("runs", config.runs),
-            ("tracking.experiment", config.tracking.experiment),
-        ):
-            _check_text(name, value)
-        if config.tracking.uri is not None:
-            _check_text("tracking.uri", config.tracking.uri)
-        runs = Path(config.runs).expanduser().absolute()
-        if not config.tracking.uri and not NOT_IN_ADDRESS.isdisjoint(str(runs)):
-            raise ValueError(
-                f"runs={runs}: % and ? mean something in the address of the store there; choose"
-                " another folder, or name a store with tracking.uri"
-            )
+        runs = runs_folder(config)
+        _check_text("tracking.experiment", config.tracking.experiment)
         if config.cache:
             os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
         return cls(
@@ -144,6 +133,27 @@ class Settings:
             return f"{uri.rstrip('/')}{page}"
         serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {shlex.quote(uri)}"
         return f"{serve}, then http://127.0.0.1:{PORT}{page}"
+
+
+def runs_folder(config: DictConfig) -> Path:
+    """Return the folder of all sweeps as an absolute path; nothing is made.
+
+    Raises:
+        ValueError: It is no path, or one whose store would be another file.
+    """
+    _check_text("runs", config.runs)
+    if config.tracking.uri is not None:
+        _check_text("tracking.uri", config.tracking.uri)
+    try:
+        runs = Path(config.runs).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"runs={config.runs}: {error}; write the whole path") from None
+    if not config.tracking.uri and not NOT_IN_ADDRESS.isdisjoint(str(runs)):
+        raise ValueError(
+            f"runs={runs}: % and ? mean something in the address of the store there; choose"
+            " another folder, or name a store with tracking.uri"
+        )
+    return runs
 
 
 def _check_text(setting: str, value: Any) -> None:

@@ -1,15 +1,22 @@
 """The command line: exit statuses and one-line refusals."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 
-def run(*arguments):
+
+def run(*arguments, cwd=ROOT, **environment):
     """Run the command line in a process of its own."""
     command = [sys.executable, "-W", "error", "-m", "pipeline", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,3 +60,21 @@ def test_a_folder_whose_store_would_be_another_file_is_refused(tmp_path):
     done = run(f'runs="{tmp_path}/a%20b"')
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"runs={tmp_path}/a%20b: % and ? mean something in the address")
+
+
+@pytest.mark.parametrize("value", ["null", "", "5", '"a%20b"', '"~nobody-of-this-name/x"'])
+def test_what_is_no_folder_of_runs_leaves_none_behind(value, tmp_path):
+    done = run(f"runs={value}", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("runs=")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_folder_in_the_folder_of_runs_is_spelled_out_for_hydra_too(tmp_path):
+    home, here = tmp_path / "home", tmp_path / "here"
+    here.mkdir()
+    done = run('runs="~/x"', "measurement.max_repetitions=0", cwd=here, HOME=str(home))
+    assert done.stderr.startswith("measurement.max_repetitions=0")
+    assert (home / "x/hydra/multirun.yaml").is_file()
+    assert list(here.iterdir()) == []
