@@ -12,6 +12,8 @@ import jinja2
 import tokenizers
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from drafters.json_object import json_object
+
 # Some templates print today's date. A prompt must be the same tomorrow, or no cell could be
 # resumed or compared, so the clock of every template stands at this day.
 TEMPLATE_DATE = datetime.datetime(2024, 7, 26)
@@ -106,15 +108,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: The file is not a JSON object.
     """
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return value
+    return json_object(path) if path.is_file() else {}
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from drafters.eagle3.compact import COMPACT, widened, write_compact
 from drafters.eagle3.shape import HeadShape, read_config, tensor_shapes, write_config
+from drafters.json_object import json_object
 from drafters.vocab.load import StoredMap, checked
 from drafters.vocab.maps import VocabMap, identity
 from verify.base import TargetShape
@@ -116,13 +117,7 @@ def _write_config(head: Head, folder: Path, dtype: torch.dtype) -> None:
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path.parent} has no {path.name}; give the folder of an EAGLE-3 head")
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return value
+    return json_object(path)
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from drafters.json_object import json_object
 from drafters.vocab.maps import Encoding, VocabMap, encoding_of, reading
 
 _FIXES = {
@@ -100,7 +100,7 @@ def write_map(vocab: VocabMap, path: Path) -> None:
 def _vocab_size(path: Path) -> int:
     """Return the target's vocabulary size from the configuration beside a file."""
     config = path.parent / "config.json"
-    size = json.loads(config.read_text()).get("vocab_size") if config.is_file() else None
+    size = json_object(config).get("vocab_size") if config.is_file() else None
     if not isinstance(size, int):
         raise ValueError(f"{path}: neither t2d nor a config.json says how large the vocabulary is")
     return size

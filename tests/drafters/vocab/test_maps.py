@@ -88,6 +88,9 @@ def test_files_without_a_map_are_refused(tmp_path):
     save_file({"d2t": MAP.d2t}, tmp_path / "bare.safetensors")
     with pytest.raises(ValueError, match=r"neither t2d nor a config\.json says how large"):
         read_stored(tmp_path / "bare.safetensors")
+    (tmp_path / "config.json").write_text("[200]")
+    with pytest.raises(ValueError, match=r"config\.json is not a JSON object"):
+        read_stored(tmp_path / "bare.safetensors")
     save_file({"fc.weight": torch.zeros(2)}, tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match="tensor d2t is missing"):
         read_stored(tmp_path / "other.safetensors")
