@@ -16,14 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from drafters.eagle3.compact import COMPACT, widened, write_compact
+from drafters.eagle3.compact import COMPACT, WEIGHTS, weights_file, widened, write_compact
 from drafters.eagle3.shape import HeadShape, read_config, tensor_shapes, write_config
 from drafters.json_object import json_object
 from drafters.vocab.load import StoredMap, checked
 from drafters.vocab.maps import VocabMap, identity
 from verify.base import TargetShape
 
-WEIGHTS = "model.safetensors"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAPS = ("d2t", "t2d")
 _EMBEDDING = "embed_tokens.weight"  # engines put the target's own in its place
@@ -53,10 +52,9 @@ def load_head(folder: Path) -> Head:
             or type, or the draft vocabulary is not sound; the text names tensor, rule and fix.
     """
     shape, ids = read_config(_json(folder / "config.json"), str(folder / "config.json"))
-    compact = (folder / COMPACT).is_file()
-    path = folder / (COMPACT if compact else WEIGHTS)
+    path = weights_file(folder)
     stored = _tensors(path)
-    tensors = _canonical(widened(stored) if compact else stored)
+    tensors = _canonical(widened(stored) if path.name == COMPACT else stored)
     maps = {name: tensors.pop(name) for name in _MAPS if name in tensors}
     tensors.pop(_EMBEDDING, None)
     _check(tensors, shape, str(path))

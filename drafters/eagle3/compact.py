@@ -12,9 +12,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-COMPACT = "model.int8.safetensors"
+WEIGHTS, COMPACT = "model.safetensors", "model.int8.safetensors"
 _LARGEST = 127
 _ROWS, _COLUMNS = ".rows", ".columns"
+
+
+def weights_file(folder: Path) -> Path:
+    """Return where a head's folder keeps its weights, compact or as published."""
+    compact = folder / COMPACT
+    return compact if compact.is_file() else folder / WEIGHTS
 
 
 def write_compact(tensors: dict[str, Tensor], path: Path) -> None:

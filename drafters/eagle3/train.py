@@ -27,7 +27,8 @@ from omegaconf import DictConfig
 from torch import Tensor, distributed
 
 from drafters.eagle3.begin import fresh, warm
-from drafters.eagle3.checkpoint import WEIGHTS, Head, load_head, save_head
+from drafters.eagle3.checkpoint import Head, load_head, save_head
+from drafters.eagle3.compact import WEIGHTS
 from drafters.eagle3.corpus import Corpus, Sample, answer_counts
 from drafters.eagle3.course import Course, examine, train
 from drafters.eagle3.features import placement, run_config

@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from drafters.eagle3.compact import weights_file
 from drafters.json_object import json_object
 from drafters.vocab.maps import Encoding, VocabMap, encoding_of, reading
 
@@ -67,7 +68,7 @@ def read_stored(source: Path) -> StoredMap:
     Raises:
         ValueError: There is no such file, no `d2t` in it, or no way to know the vocabulary's size.
     """
-    path = source / "model.safetensors" if source.is_dir() else source
+    path = weights_file(source) if source.is_dir() else source
     if not path.is_file():
         raise ValueError(f"{source}: no head's folder and no safetensors file")
     try:

@@ -7,6 +7,8 @@ import torch
 
 from drafters.eagle3.checkpoint import Head
 from drafters.eagle3.runner import EagerRunner
+from drafters.eagle3.shipped import shipped
+from drafters.vocab.__main__ import main
 from drafters.vocab.maps import VocabMap
 from drafters.vocab.remap import overwrite, remap
 from tests.drafters.eagle3.heads import SHAPE, random_head
@@ -68,3 +70,10 @@ def test_maps_that_do_not_fit_are_refused():
         remap(HEAD, VocabMap(HEAD.vocab.ids, 97))
     with pytest.raises(ValueError, match="map of 39 slots on a head of 40"):
         overwrite(HEAD, VocabMap(HEAD.vocab.ids[1:], SHAPE.vocab_size))
+
+
+def test_the_command_compares_heads_as_they_come_with_the_package(capsys):
+    heads = [str(shipped("shipped:smollm2_stories"))] * 2
+    assert main(["audit", *heads]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "same token in the same slot: 4096 of 4096"
