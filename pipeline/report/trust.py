@@ -66,11 +66,10 @@ def _quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     largest = max((share for share in shares if not math.isnan(share)), default=math.nan)
     used = f"others used at most {percent(largest)} of the machine in a cell's median"
     yield f"Busy machine: {_named(noisy, names)}; {used}." if noisy else f"Quiet: {used}."
-    rules = Counter(
-        r.stop_rule.partition(":")[0] or "not said"
-        for r in comparison.records
-        if r.cell_id in comparison.measurements
-    )
+    measured = [r for r in comparison.records if r.cell_id in comparison.measurements]
+    if once := sum(len(r.repetitions) == 1 for r in measured):
+        yield f"**Measured only once:** {once} of the cells; how far they scatter is not known."
+    rules = Counter(r.stop_rule.partition(":")[0] or "not said" for r in measured)
     ended = ", ".join(f"{rule} in {count}" for rule, count in rules.items())
     yield (
         f"What ended repeating: {ended}. Intervals are over prompts (bootstrap, 95 %); the best of"

@@ -156,6 +156,13 @@ def test_two_repetitions_far_apart_are_said_in_the_first_line(tmp_path, factor, 
     assert bool(re.search(said, gains)) == warned
 
 
+def test_cells_that_ran_once_are_counted_for_their_noise_is_unknown(tmp_path):
+    steady = make_sweep()
+    once = replace(steady[3], repetitions=steady[3].repetitions[:1])
+    assert "Measured only once" not in report(steady, tmp_path)
+    assert "**Measured only once:** 1 of the cells" in report([*steady[:3], once], tmp_path)
+
+
 def test_an_accept_length_that_all_cells_hold_is_said_once(tmp_path):
     held = [
         replace(
