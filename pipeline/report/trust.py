@@ -62,10 +62,13 @@ def _loops(comparison: Comparison) -> str:
 def _quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Say whether the machine was quiet, and what ended the repetitions."""
     noisy = [key for key, m in comparison.measurements.items() if m.noisy]
-    shares = [m.others_cpu_median for m in comparison.measurements.values()]
-    largest = max((share for share in shares if not math.isnan(share)), default=math.nan)
-    used = f"others used at most {percent(largest)} of the machine in a cell's median"
-    yield f"Busy machine: {_named(noisy, names)}; {used}." if noisy else f"Quiet: {used}."
+    medians = [m.others_cpu_median for m in comparison.measurements.values()]
+    known = [share for share in medians if not math.isnan(share)]
+    if known:
+        used = f"others used at most {percent(max(known))} of the machine in a cell's median"
+        yield f"Busy machine: {_named(noisy, names)}; {used}." if noisy else f"Quiet: {used}."
+    else:
+        yield "How busy the machine was is not known."
     measured = [r for r in comparison.records if r.cell_id in comparison.measurements]
     if once := sum(len(r.repetitions) == 1 for r in measured):
         yield f"**Measured only once:** {once} of the cells; how far they scatter is not known."

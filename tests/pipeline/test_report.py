@@ -163,6 +163,21 @@ def test_cells_that_ran_once_are_counted_for_their_noise_is_unknown(tmp_path):
     assert "**Measured only once:** 1 of the cells" in report([*steady[:3], once], tmp_path)
 
 
+def test_a_machine_that_nobody_watched_is_not_called_quiet(tmp_path):
+    unseen = [
+        replace(
+            r,
+            repetitions=tuple(
+                tuple(replace(each, others_cpu=-1) for each in responses)
+                for responses in r.repetitions
+            ),
+        )
+        for r in make_sweep(2, 40)
+    ]
+    assert "- How busy the machine was is not known.\n" in report(unseen, tmp_path)
+    assert "- Quiet: others used at most" in report(make_sweep(2, 40), tmp_path)
+
+
 def test_an_accept_length_that_all_cells_hold_is_said_once(tmp_path):
     held = [
         replace(
