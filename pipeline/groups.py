@@ -57,15 +57,16 @@ class Groups:
         """
         if not self._fit(cells[:1], cells[:1]):  # a second one of its size has no room
             return
-        plain = {
+        plans = {
             plan.cell.cell_id: plan
             for plan in self.planned
-            if plan.cell.is_baseline and plan.cell.comparison == cells[0].record.comparison
+            if plan.cell.comparison == cells[0].record.comparison
         }
-        ended = [record for cell_id in plain if (record := self.folder.record(cell_id))]
+        # With the drafted ones: what loops in any of them does not count for the choice either.
+        ended = [record for cell_id in plans if (record := self.folder.record(cell_id))]
         for best in (found.best for found in compare(ended)):
             if best is not None:
-                plan = plain[best.cell_id]
+                plan = plans[best.cell_id]
                 record = replace(plan.record, label=f"{best.label} (again, as control)")
                 yield Control(plan, self.folder.control(best.cell_id), record)
 

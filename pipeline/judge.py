@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.beside import apart, beside
 from pipeline.degenerate import looping_prompts
-from pipeline.identities import MOST_LOOPING, own_fault, speed_fault
+from pipeline.identities import MOST_LOOPING, SPEED_UP_TOLERANCE, own_fault, speed_fault
 from pipeline.lossless import Losslessness, compare_outputs
 from pipeline.measure import Measurement, measure
 from pipeline.measure.totals import by_prompt
@@ -20,7 +20,9 @@ class Comparison:
 
     Attributes:
         records: The cells in the given order; those that fail a check are void, with the reason.
-        best: The best baseline: the fastest `none` cell that counts, or None.
+        best: The best baseline: the fastest `none` cell that counts, or None. Where cells were
+            measured in groups and a `none` cell as fast as that took turns with more of them, it is
+            that one.
         exclude: Prompts that loop in any arm that counts; left out of every arm alike.
         measurements: By cell id, of every cell that counts.
         lossless: By cell id, of every greedy cell that was compared.
@@ -100,7 +102,7 @@ def _check_outputs(cells: dict[str, CellRecord]) -> dict[str, Losslessness]:
     return results
 
 
-def _reference(record: CellRecord, cells: Iterable[CellRecord]) -> CellRecord | None:
+def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> CellRecord | None:
     """Return the plain-decode cell whose output a cell must repeat.
 
     For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
@@ -113,7 +115,24 @@ def _reference(record: CellRecord, cells: Iterable[CellRecord]) -> CellRecord | 
     return next(same, _best_baseline(plain, frozenset()))
 
 
-def _best_baseline(cells: Iterable[CellRecord], exclude: frozenset[str]) -> CellRecord | None:
-    """Return the fastest plain-decode cell."""
+def _best_baseline(cells: Sequence[CellRecord], exclude: frozenset[str]) -> CellRecord | None:
+    """Return the fastest plain-decode cell.
+
+    A nearly equal one goes before it if more drafted cells took turns with that: what the two
+    differ by is less than what a machine may change between groups.
+    """
     plain = [r for r in cells if r.is_baseline]
-    return max(plain, key=lambda r: measure(r, None, exclude).overall.tok_s.value, default=None)
+    if not plain:
+        return None
+    fastest = max(plain, key=lambda r: measure(r, None, exclude).overall.tok_s.value)
+    drafted = [r for r in cells if not r.is_baseline]
+    beside_it = {r.cell_id: sum(not apart(d, r) for d in drafted) for r in plain}
+    more = [r for r in plain if beside_it[r.cell_id] > beside_it[fastest.cell_id]]
+    equal = [r for r in more if _nearly_equal(fastest, r, exclude)]
+    return max(equal, key=lambda r: beside_it[r.cell_id], default=fastest)
+
+
+def _nearly_equal(fastest: CellRecord, other: CellRecord, exclude: frozenset[str]) -> bool:
+    """Say whether plain decode gains no more from the faster cell than a check would let pass."""
+    versus = measure(fastest, beside(fastest, other), exclude).overall.versus
+    return versus is not None and versus.speed_up.value <= 1 + SPEED_UP_TOLERANCE

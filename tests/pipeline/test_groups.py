@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from drafters.ngram import Ngram
+from drafters.none import NoDrafter
+from pipeline.engine.base import Sampling
 from pipeline.judge import compare
 from pipeline.lane import WorkerFailed
 from pipeline.record import Status
@@ -58,13 +60,15 @@ def machine(tmp_path, monkeypatch, empty_store):
     return found
 
 
+def drafting(planned, drafter):
+    """Return the cell with another drafter."""
+    return replace(planned, cell=replace(planned.cell, drafter=drafter))
+
+
 def grid(drafters=3, label="x"):
     """Return drafted cells and, last of all, the plain cell that they are compared with."""
     plain = plan(TinyEngine(label))
-    drafted = [
-        replace(plain, cell=replace(plain.cell, drafter=Ngram(f"ngram-{i}")))
-        for i in range(drafters)
-    ]
+    drafted = [drafting(plain, Ngram(f"ngram-{i}")) for i in range(drafters)]
     return [*drafted, plain]
 
 
@@ -184,3 +188,34 @@ def test_cells_that_must_be_alone_are_said_to_stand_apart(tmp_path, machine, mon
     _, folder, groups = sweep(tmp_path, grid(2))
     assert [len(group) for group in groups] == [1, 1, 1]
     assert "\nNo cell took turns with the best baseline" in terminal_table(folder.records())
+
+
+def test_what_loops_in_a_drafted_cell_does_not_count_when_the_control_is_chosen(
+    tmp_path, machine, monkeypatch
+):
+    machine.quiet = 99
+    sampled = plan(TinyEngine("x", steps=30))
+    sampled = replace(sampled, cell=replace(sampled.cell, sampling=Sampling(31, temperature=1.0)))
+    plain, fast_on_a_loop = sampled, drafting(sampled, NoDrafter("none-y"))
+    first, late = (drafting(sampled, Ngram(f"ngram-{i}")) for i in range(2))
+    looping, uneven = first.cell.cell_id, fast_on_a_loop.cell.cell_id
+    answer = tiny_engine.TinySession.generate
+
+    def loops(session, prompt, repetition):
+        found = answer(session, prompt, repetition)
+        if prompt.id == "p0" and session.cell_id == looping:
+            return replace(found, tokens=(7,) * len(found.tokens))
+        if session.cell_id == uneven:
+            share = 0.1 if prompt.id == "p0" else 1.1
+            times = tuple(share * each for each in found.step_ms)
+            return replace(found, step_ms=times, verify_ms=times, decode_ms=sum(times))
+        return found
+
+    monkeypatch.setattr(tiny_engine.TinySession, "generate", loops)
+    planned = [plain, fast_on_a_loop, first, late]
+    _, folder, groups = sweep(tmp_path, planned, InlineLauncher(resident=3))
+    assert [len(group) for group in groups] == [3, 2]
+    (found,) = compare(folder.records())
+    assert found.exclude == {"p0"}
+    assert found.best.cell_id == plain.cell.cell_id == folder.record(late.cell.cell_id).control_id
+    assert found.apart == frozenset()

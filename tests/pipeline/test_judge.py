@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from pipeline.judge import compare, judge
 from pipeline.record import Status
 
-from .synthetic import make_record, make_response, make_sweep
+from .synthetic import make_record, make_response, make_sweep, measured_later, slower
 
 
 def changed(record, **changes):
@@ -37,6 +39,34 @@ def test_a_sound_sweep_is_left_as_it_is_and_compared_with_its_fastest_plain_cell
     assert comparison.exclude == frozenset()
     best = {m.overall.versus.baseline for m in comparison.measurements.values()}
     assert best == {"none × graph_captured"}
+
+
+def two_plain_cells_and_a_later_cell(faster):
+    """Return a sweep in which a drafted cell came later and stood beside `none × extend` alone.
+
+    `none × graph_captured` is so much faster, by its share of the time.
+    """
+    extend, _, *drafted = make_sweep()
+    later = replace(drafted[1], label="later")
+    captured = slower(extend, 1 / faster)
+    params = extend.params | {"verify": "graph_captured"}
+    captured = replace(captured, cell_id="none-graph_captured", params=params, label="faster")
+    sweep = [extend, captured, drafted[0], later]
+    return measured_later(sweep, later.cell_id, extend.cell_id, 3.0)
+
+
+def test_of_two_plain_cells_that_are_as_fast_the_one_beside_more_cells_is_the_baseline():
+    (comparison,) = compare(two_plain_cells_and_a_later_cell(faster=1.015))
+    assert comparison.best.label == "none × extend"
+    assert comparison.apart == frozenset()
+    measured = comparison.measurements["none-graph_captured"]
+    assert measured.overall.versus.speed_up.value == pytest.approx(1.015, abs=0.001)
+
+
+def test_a_plain_cell_that_is_really_faster_is_the_baseline_and_later_cells_stand_apart():
+    (comparison,) = compare(two_plain_cells_and_a_later_cell(faster=1.1))
+    assert comparison.best.label == "faster"
+    assert comparison.apart == {"ngram-graph_captured"}
 
 
 def test_cells_of_other_comparisons_are_never_a_baseline():
