@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
@@ -22,7 +20,7 @@ from pipeline.engine.torch.gpu import rowwise
 from verify.allreduce import WIDTHS, findings, table, topology
 from verify.peer_memory.allreduce import PeerAllReduce
 from verify.peer_memory.latency import Latency, latencies
-from verify.ranks import ENVIRONMENT
+from verify.ranks import each_rank
 
 HIDDEN = 4096
 
@@ -92,13 +90,9 @@ def _same_everywhere(out: Tensor, name: str) -> None:
     assert all(torch.equal(part, out) for part in parts), f"{name} differs between ranks"
 
 
-def rank_main(rank: int, world: int, rendezvous: str, out: str, short: bool) -> None:
+def measure(device: torch.device, out: str, short: bool) -> None:
     """Check and measure as one rank; rank 0 prints and writes."""
-    device = torch.device(f"cuda:{rank}")
-    torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl", init_method=rendezvous, rank=rank, world_size=world, device_id=device
-    )
+    rank = dist.get_rank()
     assert dist.group.WORLD is not None
     peers = PeerAllReduce(dist.group.WORLD, device, max(WIDTHS) * 7168)
     with torch.inference_mode():
@@ -118,7 +112,6 @@ def rank_main(rank: int, world: int, rendezvous: str, out: str, short: bool) -> 
             rows.append(row)
         if rank == 0:
             _write(out, worst, rows)
-    dist.destroy_process_group()
 
 
 def _write(out: str, worst: dict[str, float], rows: list[dict[str, Latency]]) -> None:
@@ -131,11 +124,7 @@ def _write(out: str, worst: dict[str, float], rows: list[dict[str, Latency]]) ->
 
 def main(out: str, *flags: str) -> None:
     """Start one process a GPU."""
-    os.environ.update(ENVIRONMENT)
-    world = min(8, torch.cuda.device_count())
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = (world, f"file://{Path(folder, 'ranks')}", out, "--check" in flags)
-        torch.multiprocessing.spawn(rank_main, arguments, nprocs=world)
+    each_rank(measure, min(8, torch.cuda.device_count()), out, "--check" in flags)
 
 
 if __name__ == "__main__":

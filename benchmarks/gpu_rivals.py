@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from pipeline.engine.torch.gpu import rowwise
 from verify.allreduce import topology
 from verify.peer_memory.allreduce import PeerAllReduce
 from verify.peer_memory.latency import Latency, latency
-from verify.ranks import ENVIRONMENT
+from verify.ranks import each_rank
 
 HIDDEN, EPS = 4096, 1e-5
 WIDTHS = (1, 4, 8, 16)
@@ -135,18 +134,13 @@ def measured(ways: dict[str, Fused], device: torch.device) -> dict[str, dict[int
     return found
 
 
-def rank_main(rank: int, world: int, rendezvous: str, out: str, rival: str) -> None:
+def compare(device: torch.device, out: str, rival: str) -> None:
     """Check and measure as one rank; rank 0 prints and writes."""
-    device = torch.device(f"cuda:{rank}")
-    torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl", init_method=rendezvous, rank=rank, world_size=world, device_id=device
-    )
     beside = dist.new_group(backend="gloo")
     theirs = flashinfer(beside) if rival == "flashinfer" else sglang(beside, device)
     with torch.inference_mode():
         found = measured(ours(device) | theirs, device)
-    if rank == 0:
+    if dist.get_rank() == 0:
         print(topology(), table(found), sep="\n", flush=True)
         Path(out, f"rivals_{rival}.json").write_text(json.dumps(found))
     dist.barrier()
@@ -169,12 +163,9 @@ def main(out: str, rival: str) -> None:
     if importlib.util.find_spec(rival) is None:
         print(f"{rival} is not installed here: nothing is compared with it")
         return
-    os.environ.update(ENVIRONMENT | {"SGLANG_SKIP_P2P_CHECK": "1"})
+    os.environ["SGLANG_SKIP_P2P_CHECK"] = "1"
     Path(out).mkdir(parents=True, exist_ok=True)
-    world = min(8, torch.cuda.device_count())
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = (world, f"file://{Path(folder, 'ranks')}", out, rival)
-        torch.multiprocessing.spawn(rank_main, arguments, nprocs=world)
+    each_rank(compare, min(8, torch.cuda.device_count()), out, rival)
 
 
 if __name__ == "__main__":

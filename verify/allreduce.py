@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verify.ranks import ENVIRONMENT
-
 if TYPE_CHECKING:
+    import torch
+
     from verify.peer_memory.latency import Latency
 
 Row = dict[str, "Latency"]  # by way of summing
@@ -97,38 +96,28 @@ def topology() -> str:
     return "\n".join(lines)
 
 
-def _rank(rank: int, world: int, hidden: int, rendezvous: str, out: str) -> None:
+def _measure(device: torch.device, hidden: int, out: Path) -> None:
     """Measure as one rank; rank 0 writes the latencies."""
-    import torch
     import torch.distributed as dist
 
     from verify.peer_memory.allreduce import PeerAllReduce
     from verify.peer_memory.latency import latencies
 
-    device = torch.device(f"cuda:{rank}")
-    torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl", init_method=rendezvous, rank=rank, world_size=world, device_id=device
-    )
     assert dist.group.WORLD is not None
     peers = PeerAllReduce(dist.group.WORLD, device, max(WIDTHS) * hidden)
     rows = [latencies(peers, dist.group.WORLD, device, (width, hidden)) for width in WIDTHS]
-    if rank == 0:
-        Path(out).write_text(json.dumps(rows))
-    dist.destroy_process_group()
+    if dist.get_rank() == 0:
+        out.write_text(json.dumps(rows))
 
 
 def measure(world: int, hidden: int) -> list[Row]:
     """Return the latencies of each width over `world` GPUs, one process each."""
-    from torch.multiprocessing.spawn import spawn
-
     from verify.peer_memory.latency import Latency
+    from verify.ranks import each_rank
 
-    os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "rows.json")
-        arguments = (world, hidden, f"file://{Path(folder, 'ranks')}", str(out))
-        spawn(_rank, arguments, nprocs=world)  # type: ignore[no-untyped-call]
+        each_rank(_measure, world, hidden, out)
         stored: list[dict[str, Any]] = json.loads(out.read_text())
     return [{way: Latency(*times) for way, times in row.items()} for row in stored]
 

@@ -19,6 +19,7 @@ from pipeline.engine.torch.shards import Shard, shards
 from pipeline.engine.torch.timeslice import take_short_turns
 from verify.base import StepInput, TargetShape, VerifyStep
 from verify.native.plan import Plan
+from verify.ranks import meet
 
 _PR_SET_PDEATHSIG = 1
 
@@ -45,18 +46,9 @@ class Ranks:
 
     def join(self, rank: int) -> Llama:
         """Meet the other ranks and return this one's model, which works with theirs."""
-        device = torch.device(f"cuda:{rank}" if self.device == "cuda" else "cpu")
-        if self.device == "cuda":
-            torch.cuda.set_device(device)
-        else:
+        if self.device == "cpu":
             take_short_turns()
-        dist.init_process_group(
-            "nccl" if self.device == "cuda" else "gloo",
-            init_method=self.rendezvous,
-            rank=rank,
-            world_size=self.world,
-            device_id=device if self.device == "cuda" else None,
-        )
+        device = meet(rank, self.world, self.rendezvous, self.device)
         group = dist.group.WORLD
         assert group is not None
         model = self.loader(shards(self.shape, self.world)[rank], device)
