@@ -54,7 +54,9 @@ def _speeds(measurement: Measurement | None, classes: list[str]) -> Iterator[str
         figures = measurement.classes.get(category) if measurement else None
         yield _speed(figures, f"{figures.speed_up:.2f}x" if figures else "")
     overall = measurement.overall if measurement else None
-    yield _speed(overall, times(overall.versus.speed_up) if overall and overall.versus else "")
+    found = overall.versus.speed_up if overall and overall.versus else None
+    itself = found is not None and found.low == found.high  # the best baseline beside itself
+    yield _speed(overall, "1.00x" if itself else times(found) if found else "")
 
 
 def _speed(figures: Figures | None, speed_up: str) -> str:

@@ -55,6 +55,11 @@ def test_the_first_screen_holds_verdict_break_even_and_a_line_a_cell(sweep, fold
     assert "## What to invest in" in rest.split("\n\n")[1]
 
 
+def test_the_best_baseline_is_itself_without_an_interval(folder):
+    (line,) = (x for x in texts(folder)[0].splitlines() if "(best baseline) |" in x)
+    assert line.split(" | ")[5].endswith(" 1.00x")
+
+
 def test_the_main_table_holds_what_is_tracked(sweep, folder):
     report, _ = texts(folder)
     (comparison,) = compare(sweep)
