@@ -112,6 +112,7 @@ class _Builder:
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
         room = parts["target"].context_length(self.cache)
+        room = min(room, getattr(parts["engine"], "context_length", 0) or room)
         max_new = parts["sampling"].max_new_tokens
         check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))

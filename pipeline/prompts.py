@@ -82,7 +82,7 @@ def check_lengths(prompts: Sequence[Prompt], max_positions: int, max_new_tokens:
 
     Args:
         prompts: The workload's prompts.
-        max_positions: The target's context, in tokens.
+        max_positions: The context of the target in its engine, in tokens.
         max_new_tokens: Longest answer, in tokens.
 
     Raises:
@@ -92,7 +92,7 @@ def check_lengths(prompts: Sequence[Prompt], max_positions: int, max_new_tokens:
     room = max_positions - max_new_tokens
     if len(longest.tokens) > room:
         raise ValueError(
-            f"workload: prompt {longest.id} has {len(longest.tokens)} tokens, and the target's"
+            f"workload: prompt {longest.id} has {len(longest.tokens)} tokens, and the"
             f" context of {max_positions} leaves {max(room, 0)} beside"
             f" sampling.max_new_tokens={max_new_tokens}; shorten either"
         )
@@ -103,7 +103,7 @@ def check_draft(prompts: Sequence[Prompt], room: int, max_new: int, num_drafts: 
 
     Args:
         prompts: The workload's prompts.
-        room: The target's context, in tokens.
+        room: The context of the target in its engine, in tokens.
         max_new: Longest answer, in tokens.
         num_drafts: Draft tokens of a step, as a chain or a tree.
 
@@ -114,7 +114,7 @@ def check_draft(prompts: Sequence[Prompt], room: int, max_new: int, num_drafts: 
     most = room - len(longest.tokens) - max_new
     if num_drafts > most:
         raise ValueError(
-            f"drafter.num_draft_tokens={num_drafts}: the target's context of {room} has room for"
+            f"drafter.num_draft_tokens={num_drafts}: the context of {room} tokens has room for"
             f" {max(most, 0)} draft tokens beside prompt {longest.id} of"
             f" {len(longest.tokens)} tokens and sampling.max_new_tokens={max_new};"
             f" {f'set it to {most} or less' if most > 0 else 'lower the latter'}"

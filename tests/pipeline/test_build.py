@@ -81,6 +81,12 @@ def test_a_draft_wider_than_the_context_is_refused_with_the_largest_that_fits(dr
     assert skipped.impossible.startswith(f"drafter.num_draft_tokens={int(most) + 1}: ")
 
 
+def test_a_server_of_a_shorter_context_than_its_target_has_room_for_fewer_draft_tokens(prompts):
+    job = "engine=sglang engine.context_length=512 drafter=ngram drafter.num_draft_tokens=600"
+    with pytest.raises(Refused, match=r"num_draft_tokens=600: the context of 512 tokens has room"):
+        build([job], prompts)
+
+
 def test_a_class_of_another_project_is_refused_before_it_is_imported(prompts):
     with pytest.raises(Refused, match=r"drafter._target_=os.system: only classes in drafters"):
         build(["drafter._target_=os.system"], prompts)
