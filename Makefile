@@ -52,7 +52,7 @@ gate: $(VENV)/ready
 
 dashboard: $(VENV)/ready
 	@mkdir -p runs
-	@echo "the sweeps: http://127.0.0.1:$(PORT)/#/experiments/1/runs?workflowType=machine_learning"
+	@$(BIN)/python -m pipeline.track pages --port $(PORT)
 	$(BIN)/mlflow server --backend-store-uri sqlite:///runs/mlflow.db --host 127.0.0.1 --port $(PORT)
 
 clean:

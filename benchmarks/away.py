@@ -156,7 +156,7 @@ def log(out: Path, runs: Path) -> None:
     """Bring sweeps that were measured elsewhere into a folder of runs, its MLflow, and reports."""
     from pipeline.report import write_report
     from pipeline.store import SweepFolder
-    from pipeline.track import sync
+    from pipeline.track.sync import sync
 
     for found in sorted(out.glob("sweeps/*")):
         folder = runs / "sweeps" / found.name

@@ -8,7 +8,8 @@ from mlflow import MlflowClient
 from pipeline.record import Status, save_record, save_repetition
 from pipeline.sender import Sender
 from pipeline.store import SweepFolder, create_sweep
-from pipeline.track import Tracker, TrackerAway, load, main
+from pipeline.track import Tracker, TrackerAway, load
+from pipeline.track.__main__ import main
 
 from .synthetic import make_sweep
 
@@ -110,3 +111,26 @@ def test_a_store_that_goes_away_is_one_line_and_no_page_of_traces(tmp_path, empt
     with pytest.raises(TrackerAway, match=r"^[^\n]*unable to open database file[^\n]*$"):
         tracker.begin(SweepFolder(tmp_path / "sweep"))
     assert capsys.readouterr().err == ""
+
+
+def test_the_pages_of_all_runs_are_named_the_newest_first_wherever_they_were_logged(
+    tmp_path, empty_store, capsys
+):
+    shutil.copy(empty_store, tmp_path)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    where = ["pages", "--uri", uri, "--port", "5001"]
+    assert main(where) == 0
+    assert capsys.readouterr().out == "nothing is measured yet: http://127.0.0.1:5001\n"
+    trackers = [Tracker.open(uri, name, tmp_path) for name in ("a", "last", "b", "unused")]
+    for start, tracker in zip((100, 300, 200), trackers[:3], strict=True):
+        tracker.client.create_run(tracker.experiment_id, start_time=start)
+    assert main(where) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["last", "b", "a"]
+    assert lines[0] == f"last: http://127.0.0.1:5001{trackers[1].page}"
+
+
+def test_a_store_whose_pages_cannot_be_read_is_refused(tmp_path, capsys):
+    (tmp_path / "mlflow.db").mkdir()
+    assert main(["pages", "--uri", f"sqlite:///{tmp_path}/mlflow.db"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

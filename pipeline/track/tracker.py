@@ -1,21 +1,9 @@
-"""MLflow: a parent run per sweep, a child run per cell, and the way back.
-
-The only module that imports MLflow, only when it is used, and only in the driver. Everything here
-can be repeated: runs are found by their tags and only what differs is sent, so that logging a cell
-as it ends, finishing a sweep and `python -m pipeline.track sync` are one code path.
-"""
+"""One MLflow experiment, opened: what a sweep sends to it."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import hashlib
 import json
-import logging
-import os
-import sys
-import tempfile
-import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pipeline.judge import compare
 from pipeline.logged import own_metrics, repetition_metrics, status_tags, sweep_summary
 from pipeline.measure import metrics
-from pipeline.one_line import first_line
 from pipeline.provenance import masked
-from pipeline.record import CellRecord, Status, load_record
+from pipeline.record import CellRecord, Status
 from pipeline.store import SweepFolder
+from pipeline.track.answering import TrackerAway, answering, connect
+from pipeline.track.stored import page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,21 +26,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 BATCH = 100  # parameters and tags that MLflow takes at once
 DIGEST_CHARACTERS = 36  # MLflow's limit for a data set's
-LINE_CHARACTERS = 160
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # results are on disk: better a warning than a wait
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-
-
-class TrackerAway(Exception):
-    """The tracking server did not do what it was asked to; the text says why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +44,7 @@ class Tracker:
         """
         try:
             with answering():
-                client = _client(uri)
+                client = connect(uri)
                 found = client.get_experiment_by_name(experiment)
                 if found is not None:
                     return cls(client, found.experiment_id)
@@ -84,11 +58,8 @@ class Tracker:
 
     @property
     def page(self) -> str:
-        """The experiment's runs, behind the dashboard's address.
-
-        The address alone opens on a page for traces of chat models, which shows none of them.
-        """
-        return f"/#/experiments/{self.experiment_id}/runs?workflowType=machine_learning"
+        """The experiment's runs, behind the dashboard's address."""
+        return page(self.experiment_id)
 
     def begin(self, sweep: SweepFolder) -> str:
         """Return the run id of the sweep's parent run, made if it is not there.
@@ -229,56 +200,6 @@ class Tracker:
             self.client.log_dict(run_id, asdict(record.proof), "proof.json")
 
 
-def load(uri: str, sweep_id: str) -> list[CellRecord]:
-    """Read a sweep's cells back, in the order of the grid; MLflow alone is needed.
-
-    Raises:
-        ValueError: There is no such sweep.
-        TrackerAway: The server does not answer.
-    """
-    with answering(), tempfile.TemporaryDirectory() as place:
-        client = _client(uri)
-        experiments = [e.experiment_id for e in client.search_experiments()]
-        query = f"tags.sweep_id = '{sweep_id}' and tags.kind = 'cell'"
-        runs = client.search_runs(experiments, query)
-        folders = []
-        for run in sorted(runs, key=lambda run: int(run.data.tags["position"])):
-            folders.append(Path(place) / run.info.run_id)
-            folders[-1].mkdir()
-            client.download_artifacts(run.info.run_id, "", str(folders[-1]))
-        if folders:
-            return [load_record(folder) for folder in folders]
-    raise ValueError(f"sweep={sweep_id}: tracking.uri={masked(uri)} has no such sweep")
-
-
-def _client(uri: str) -> MlflowClient:
-    """Connect; a SQLite store is made on first use."""
-    from mlflow import MlflowClient
-
-    return MlflowClient(uri)
-
-
-@contextlib.contextmanager
-def answering() -> Iterator[None]:
-    """Import MLflow, which takes seconds, and turn its errors into one of ours."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    for name in ("mlflow.store.db.utils", "urllib3.connectionpool"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # they also print what they raise
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise TrackerAway(_line(error)) from None
-
-
-def _line(error: BaseException) -> str:
-    """Return an error's first line, without a password and not endless."""
-    return textwrap.shorten(masked(first_line(error)), LINE_CHARACTERS, placeholder=" …")
-
-
 def _milliseconds(seconds: float) -> int:
     """Return a time as MLflow wants it."""
     return int(1000 * seconds)
@@ -296,44 +217,3 @@ def _digest(folder: Path) -> str:
     for path in sorted(folder.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def sync(folder: Path, uri: str | None = None) -> str:
-    """Send what a sweep on disk has and MLflow has not; return the tracking URI.
-
-    Args:
-        folder: The sweep's folder.
-        uri: Where to; None is where the sweep was tracked.
-
-    Raises:
-        ValueError: It is not a sweep's folder, or the store cannot be opened.
-        TrackerAway: The server went away.
-    """
-    sweep = SweepFolder(folder.absolute())
-    if not (folder / "sweep.json").is_file():
-        raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
-    where = sweep.facts["tracking"]
-    to = uri or where["uri"]
-    tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
-    tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
-    return masked(to)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Send to MLflow what sweeps on disk have and it has not; 2 if one cannot be sent."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.track", description=main.__doc__)
-    parser.add_argument("action", choices=["sync"])
-    parser.add_argument("folders", nargs="*", type=Path, help="default: all in runs/sweeps")
-    parser.add_argument("--uri", help="default: where the sweep was tracked")
-    given = parser.parse_args(arguments)
-    try:
-        for folder in given.folders or sorted(Path("runs/sweeps").glob("*")):
-            sys.stdout.write(f"{folder.name}: in {sync(folder, given.uri)}\n")
-    except (ValueError, TrackerAway) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
