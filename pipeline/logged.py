@@ -23,8 +23,10 @@ def own_metrics(record: CellRecord) -> dict[str, float]:
     """Return the figures that a cell has by itself, before any other cell has ended."""
     if not any(response.committed for each in record.repetitions for response in each):
         return {}
-    running = record.proof.running_requests if record.proof else 0.0
-    return metrics(measure(record, None)) | ({"running_requests": running} if running else {})
+    out = metrics(measure(record, None))
+    if running := record.proof.running_requests if record.proof else 0.0:
+        out |= {"running_requests": running, "throughput_tok_s": running * out["tok_s"]}
+    return out
 
 
 def repetition_metrics(record: CellRecord) -> Iterator[tuple[int, str, float]]:

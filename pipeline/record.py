@@ -69,6 +69,11 @@ class CellRecord:
     control_id: str = ""
     control: tuple[tuple[Response, ...], ...] = ()
 
+    @property
+    def batch(self) -> int:
+        """Requests in flight while it was measured."""
+        return int(self.params.get("parallelism.batch", "1"))
+
     def ended(self, status: Status, reason: str = "") -> CellRecord:
         """Return this record with its end."""
         return replace(self, status=status, reason=reason)

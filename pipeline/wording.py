@@ -107,14 +107,20 @@ def clipped(text: str, longest: int, end: bool = False) -> str:
 
 
 def comparison_names(groups: Sequence[Sequence[CellRecord]]) -> list[str]:
-    """Return a name for each comparison: target, engine, workload, and what else tells it apart."""
+    """Return a name for each comparison: target, engine, workload, and what else tells it apart.
+
+    Several requests in flight are named in any case: tok/s is then not what the machine gives.
+    """
     firsts = [group[0].params for group in groups]
+    batches = [group[0].batch for group in groups]
     fixed = ("target", "engine", "workload")
     names = []
-    for params in firsts:
+    for params, batch in zip(firsts, batches, strict=True):
         apart = _differing(
             {k: v for k, v in params.items() if k not in fixed and not _is_arm(k)}, firsts
         )
+        if batch > 1:
+            apart["parallelism.batch"] = str(batch)
         names.append(" · ".join(params.get(k, "?") for k in fixed) + _parenthesis(apart))
     return names
 

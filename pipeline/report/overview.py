@@ -20,14 +20,15 @@ def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     if len(classes) > MOST:
         classes = []
     head = ("cell", *classes, "all (95 %)", "accept length", "break-even", "above it")
-    batch = int(comparison.records[0].params.get("parallelism.batch", "1"))
-    head += (f"running, of {batch}",) * (batch > 1)
+    batch = comparison.records[0].batch
+    head += (f"running, of {batch}", "tok/s of all") if batch > 1 else ()
     found = comparison.measurements
     ordered = sorted(comparison.records, key=lambda r: _place(found.get(r.cell_id)))
     rows = []
     for record in ordered:
         row = [_name(record, comparison, names), *_speeds(found.get(record.cell_id), classes)]
-        rows.append((*row, *_needs(found.get(record.cell_id)), *[_running(record)] * (batch > 1)))
+        together = _together(record, found.get(record.cell_id)) if batch > 1 else ()
+        rows.append((*row, *_needs(found.get(record.cell_id)), *together))
     yield table(head, rows)
     yield _legend(comparison, batch)
     if said := turns(comparison, names):
@@ -81,10 +82,12 @@ def _needs(measurement: Measurement | None) -> tuple[str, str, str]:
     return (length, f"{levers.break_even:.2f}", f"{surplus(levers):+.2f}".replace("-", "−"))
 
 
-def _running(record: CellRecord) -> str:
-    """Write how many requests ran in a step on average."""
+def _together(record: CellRecord, measurement: Measurement | None) -> tuple[str, str]:
+    """Write how many requests ran in a step on average, and tok/s over all of them."""
     running = record.proof.running_requests if record.proof else 0.0
-    return number(running) if running else "–"
+    if not running or measurement is None:
+        return ("–", "–")
+    return (number(running), number(running * measurement.overall.tok_s.value))
 
 
 def _legend(comparison: Comparison, batch: int) -> str:
@@ -98,11 +101,13 @@ def _legend(comparison: Comparison, batch: int) -> str:
         for category in categories(comparison)
     }
     prompts = ", ".join(f"{category} {count}" for category, count in counts.items())
-    text = "Decode tok/s"
+    text = "Decode tok/s" + " of one request" * (batch > 1)
     if comparison.best is not None:
         text += " and times the best baseline, bold where shown to be faster"
     text += (
         f"; prompts: {prompts}. Break-even: the accept length at which a cell is as fast as the"
         " best baseline, draft and host time included."
     )
-    return text + (" Running: requests in a step, a mean over them." if batch > 1 else "")
+    if batch > 1:
+        text += " Running: requests in a step, a mean over them; times it, tok/s of all."
+    return text

@@ -136,9 +136,12 @@ def test_under_load_the_table_says_how_many_requests_ran(tmp_path, batch, said):
         for r in make_sweep(2, 40)
     ]
     write_report(cells, tmp_path, {})
-    report, _ = texts(tmp_path)
-    assert ("| running, of 8 |" in report) == said
-    assert report.count(" 6.40 |\n") == 4 * said
+    report, details = texts(tmp_path)
+    assert ("(batch=8)" in report) == said
+    assert ("Decode tok/s of one request" in report) == said
+    assert ("| running, of 8 | tok/s of all |" in report) == said
+    assert report.count("| 6.40 | ") == 4 * said
+    assert ("batch 8 instead of 1" in details) != said
 
 
 def test_more_classes_than_a_page_is_wide_are_left_to_the_tables_behind(tmp_path):

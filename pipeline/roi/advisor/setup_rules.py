@@ -53,7 +53,7 @@ def above_captured_sizes(seen: Seen) -> str:
     sizes = [
         int(word) for word in setting(seen.record, "captured_batches").split(",") if word.isdigit()
     ]
-    batch = int(seen.record.params.get("parallelism.batch", "1"))
+    batch = seen.record.batch
     proof = seen.record.proof
     if not sizes or proof is None or batch <= max(sizes) or proof.graph_share >= 1:
         return ""
