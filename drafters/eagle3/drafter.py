@@ -158,7 +158,12 @@ class Eagle3:
         return str(self.folder()) if self.folder().is_dir() else source
 
     def _check_tree(self) -> None:
-        """Refuse a tree that cannot hold its draft tokens."""
+        """Refuse a tree that cannot hold its draft tokens, or is too wide to draft a level of."""
+        if self.breadth > shapes.MAX_BREADTH:
+            raise ValueError(
+                f"drafter.breadth={self.breadth}: at most {shapes.MAX_BREADTH}, the rows of a"
+                " level's draft forward"
+            )
         if not 1 <= self.depth <= self.num_draft_tokens:
             raise ValueError(
                 f"drafter.depth={self.depth}: a tree (drafter.breadth={self.breadth}) is 1 to"

@@ -13,9 +13,9 @@ from drafters.base import TargetInfo
 from drafters.eagle3.checkpoint import Head
 from drafters.eagle3.model import rotary_table
 from drafters.eagle3.runner import Scored
-from drafters.eagle3.shape import NUM_FEATURES, HeadShape
+from drafters.eagle3.shape import MAX_BREADTH, NUM_FEATURES, HeadShape
 
-MAX_ROWS = 32  # a chunk's activations stay in the second-level cache
+MAX_ROWS = MAX_BREADTH  # a chunk's activations stay in the second-level cache
 _SOURCE = Path(__file__).parent / "draft_step.c"
 _FORMATS = {torch.float16: 2, torch.bfloat16: 3, torch.float32: 4}  # formats.h
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
+MAX_BREADTH = 32  # rows of one draft forward: the CPU kernels' buffers are as long
 NUM_FEATURES = 3  # hidden states of the target that the head reads, side by side
 # What this head does not do: setting -> the values that mean "not used".
 _UNUSED: dict[str, tuple[Any, ...]] = {

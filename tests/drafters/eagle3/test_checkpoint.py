@@ -182,6 +182,7 @@ def test_sglang_is_told_steps_and_breadth_and_not_the_number_of_tokens():
     [
         ({"num_draft_tokens": 0}, "drafter.num_draft_tokens=0: must be 1 or more"),
         ({"depth": 2}, "drafter.depth=2: a chain"),
+        ({"breadth": 33, "depth": 1}, "drafter.breadth=33: at most 32"),
         ({"breadth": 2}, r"drafter.depth=0: a tree \(drafter.breadth=2\) is 1 to"),
         ({"breadth": 2, "depth": 2, "num_draft_tokens": 7}, "has 6 candidates; widen or deepen it"),
     ],
