@@ -143,7 +143,8 @@ def _publish(
     run: Run, head: Head, found: dict[str, float], parts: dict[str, Any], config: DictConfig
 ) -> None:
     """Write the head, measure it, and write beside it how it came about."""
-    place, evaluate = run.folder / "head", parts["evaluate"]
+    place = run.folder / "head"
+    evaluate: Evaluate | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))
     if evaluate is not None:
         measured = evaluate(place, parts["cache"])

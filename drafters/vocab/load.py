@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from drafters.eagle3.compact import weights_file
@@ -91,11 +90,6 @@ def read_map(source: Path) -> VocabMap:
         ValueError: As `read_stored`, or as `checked`.
     """
     return checked(read_stored(source), str(source))
-
-
-def write_map(vocab: VocabMap, path: Path) -> None:
-    """Write a map alone, as heads store it."""
-    save_file({"d2t": vocab.d2t.contiguous(), "t2d": vocab.t2d}, path)
 
 
 def _vocab_size(path: Path) -> int:

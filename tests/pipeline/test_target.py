@@ -10,8 +10,8 @@ import torch
 from pipeline.engine.torch.gguf_checkpoint import convert_gguf
 from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
 from pipeline.target import Target, main
+from tests.verify.native.dequantized import dequantize
 from verify.base import TargetShape
-from verify.native.packed import dequantize
 
 
 @pytest.fixture(scope="module")

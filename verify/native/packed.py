@@ -102,18 +102,3 @@ def as_struct(packed: Packed) -> CWeight:
     number, block_bytes = FORMATS[packed.fmt]
     row_bytes = packed.cols // BLOCK * block_bytes
     return CWeight(packed.data.data_ptr(), packed.rows, packed.cols, row_bytes, number)
-
-
-def dequantize(packed: Packed) -> Tensor:
-    """The weights as [rows, cols] float32; the reference of the C code, bit for bit."""
-    shape = (packed.rows, packed.cols)
-    if packed.fmt in {"f16", "bf16", "f32"}:
-        dtype = next(dtype for dtype, fmt in _DTYPES.items() if fmt == packed.fmt)
-        return packed.data.view(dtype).float().view(shape)
-    blocks = packed.data.view(-1, FORMATS[packed.fmt][1])
-    scale = blocks[:, :2].contiguous().view(torch.float16).float()
-    if packed.fmt == "q8_0":
-        return (blocks[:, 2:].view(torch.int8).float() * scale).view(shape)
-    offset = blocks[:, 2:4].contiguous().view(torch.float16).float()
-    codes = blocks[:, 4:]
-    return (torch.cat([codes & 15, codes >> 4], dim=1).float() * scale + offset).view(shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from verify.base import TargetShape
 
@@ -47,18 +46,3 @@ class KVCache:
             self.keys[:, :, window] = self.keys[:, :, source]
             self.values[:, :, window] = self.values[:, :, source]
         self.length += len(rows)
-
-
-def tokens_fit(capacity: int, needed: int) -> None:
-    """Refuse a request longer than the cache.
-
-    Raises:
-        ValueError: More slots are needed than there are.
-    """
-    if needed > capacity:
-        raise ValueError(f"{needed} tokens do not fit a cache of {capacity}")
-
-
-def positions_of(depths: tuple[int, ...], start: int) -> Tensor:
-    """Return the positions of the root at `start` and of draft tokens below it, [W] int64."""
-    return torch.tensor((0, *depths)) + start

@@ -3,8 +3,9 @@
 import torch
 from torch.nn.functional import silu
 
+from tests.verify.native.dequantized import dequantize
 from verify.base import TargetShape
-from verify.native.packed import Packed, dequantize
+from verify.native.packed import Packed
 
 SHAPE = TargetShape(
     num_layers=3,

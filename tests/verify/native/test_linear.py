@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from tests.verify.native.dequantized import dequantize
 from tests.verify.native.llama import random_packed
 from verify.native.linear import Linear
-from verify.native.packed import FORMATS, dequantize
+from verify.native.packed import FORMATS
 
 ROWS, COLS = 45, 160  # outputs that fill no tile shape evenly; five blocks of columns
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from verify.native.packed import Packed, check, dequantize, pack
+from tests.verify.native.dequantized import dequantize
+from verify.native.packed import Packed, check, pack
 
 
 def test_a_q4_1_block_holds_low_nibbles_first_and_adds_its_offset():

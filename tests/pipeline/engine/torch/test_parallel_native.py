@@ -9,12 +9,12 @@ from pipeline.cache import cache_root
 from pipeline.engine.torch.loader import PackedLoader
 from pipeline.engine.torch.parallel import ParallelLlama
 from pipeline.engine.torch.shards import shards
+from tests.verify.native.dequantized import dequantize
 from verify.base import StepInput
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 from verify.graph_captured import GraphCaptured
 from verify.native.build import find_compiler
-from verify.native.packed import dequantize
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="a compiled step needs a compiler")
 
