@@ -65,13 +65,13 @@ def describe(found: Losslessness) -> str:
     text = f"{count} responses are, token by token, those of {found.reference}"
     if found.explained:
         text += (
-            f"; {len(found.explained)} part at a near tie (margin below {found.tolerance:g}),"
+            f"; {len(found.explained)} part at a near tie (margin at most {found.tolerance:g}),"
             f" first {found.explained[0]}"
         )
     if found.unproven:
         text += (
-            f"; {len(found.unproven)} part and the engine records no margins, so **neither"
-            f" proven equal nor refuted**, first {found.unproven[0]}"
+            f"; {len(found.unproven)} part where no margin is known, so **neither proven"
+            f" equal nor refuted**, first {found.unproven[0]}"
         )
     if found.faults:
         text += f"; **{len(found.faults)} part without a near tie**, first {found.faults[0]}"

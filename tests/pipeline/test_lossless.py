@@ -33,8 +33,8 @@ def test_a_planted_wrong_token_is_found_where_it_is_and_convicts_the_cell():
     found = compare_outputs(drafted(TOKENS, wrong), plain(margin_at_3=0.5))
     assert found.reason == (
         "output differs from none × extend in 1 of 2 responses, first in prompt chat-0,"
-        " repetition 1, output token 3: 99 instead of 13 (margin 0.5); a margin below 0.001"
-        " would explain it"
+        " repetition 1, output token 3: 99 instead of 13 (margin 0.5); a margin of at most"
+        " 0.001 would explain it"
     )
 
 
@@ -68,6 +68,15 @@ def test_an_engine_without_margins_can_neither_be_convicted_nor_be_proven():
     assert (found.faults, found.reason) == ((), "")
 
 
+def test_margins_that_end_before_the_answers_part_prove_nothing_of_what_follows():
+    record = plain()
+    (response,) = record.repetitions[0]
+    short = replace(record, repetitions=((replace(response, margins=(2.0,) * 3),),))
+    found = compare_outputs(drafted((10, 11, 12, 99, 14, 15), (10, 99, 12, 13, 14, 15)), short)
+    assert [d.index for d in found.unproven] == [3]
+    assert [d.index for d in found.faults] == [1]
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [("float32", 1e-3), ("float16", 0.03125), ("bfloat16", 0.25), ("fp4", 1e-3)],
@@ -81,3 +90,9 @@ def test_a_bfloat16_engine_may_swap_tokens_that_a_float32_engine_may_not():
     assert compare_outputs(drafted(other), plain(margin)).reason
     low = drafted(other, settings={"dtype": "bfloat16"})
     assert compare_outputs(low, plain(margin)).reason == ""
+
+
+@pytest.mark.parametrize(("margin", "explained"), [(0.25, 1), (0.25001, 1), (0.3125, 0)])
+def test_two_logits_that_round_towards_each_other_tie(margin, explained):
+    low = drafted((10, 11, 12, 99, 14, 15), settings={"dtype": "bfloat16"})
+    assert len(compare_outputs(low, plain(margin)).explained) == explained

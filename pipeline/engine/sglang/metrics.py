@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pipeline.engine.base import Prompt, Response
 from pipeline.engine.sglang.names import DEVICE_TIMER
 from pipeline.engine.sglang.records import Records, StepRecord
+from pipeline.lossless import num_equal
 
 TIMER_TOLERANCE = 0.1  # captured: SGLang's timer starts inside ours and leaves little out,
 TIMER_SLACK_MS = 0.3  # at most what the host does between the two marks while the device is idle
@@ -96,6 +97,17 @@ def margins(reply: dict[str, Any]) -> tuple[float, ...]:
     return tuple(
         float(two[0][0]) - float(two[1][0]) for two in reply["meta_info"]["output_top_logprobs"]
     )
+
+
+def margins_shared(
+    noted: Sequence[int], margins: tuple[float, ...], tokens: Sequence[int]
+) -> tuple[float, ...]:
+    """Return the margins of an answer that was noted, as far as they are another answer's too.
+
+    That is up to and with the token where the two part: what led there was the same.
+    """
+    equal = num_equal(noted, tokens)
+    return margins if equal == len(noted) == len(tokens) else margins[: equal + 1]
 
 
 def cached_tokens(answers: Sequence[Answer]) -> int:

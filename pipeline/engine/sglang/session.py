@@ -19,7 +19,7 @@ from pipeline.engine.sglang.environment import install_plugin, server_environmen
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.gpus import wait_for_room
 from pipeline.engine.sglang.installed import checked_version
-from pipeline.engine.sglang.metrics import Answer, device_seconds, response
+from pipeline.engine.sglang.metrics import Answer, device_seconds, margins_shared, response
 from pipeline.engine.sglang.names import names
 from pipeline.engine.sglang.server import Launch, Server, TimeOuts, start_server
 from pipeline.engine.sglang.trace import AllReduces, all_reduces, wait_for_trace
@@ -166,9 +166,9 @@ class SglangSession:
         return all_reduces(wait_for_trace(folder, TRACE_TIMEOUT_S), stage)
 
     def _margins_of(self, answer: Answer) -> tuple[float, ...]:
-        """Return the noted margins, if the answer is the one that they belong to."""
-        tokens, found = self._margins.get(answer.prompt.id, ((), ()))
-        return found if tokens == tuple(answer.reply["output_ids"]) else ()
+        """Return the noted margins as far as they are the answer's."""
+        noted = self._margins.get(answer.prompt.id, ((), ()))
+        return margins_shared(*noted, answer.reply["output_ids"])
 
     def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,6 +8,7 @@ from pipeline.engine.sglang.metrics import (
     Miscount,
     device_seconds,
     margins,
+    margins_shared,
     response,
     timer_disagreement,
 )
@@ -93,6 +94,14 @@ def test_the_same_steps_in_another_order_are_not_noticed_by_the_histogram_alone(
 def test_a_margin_is_the_difference_of_the_two_best():
     two = [[[-0.25, 5, None], [-2.0, 7, None]], [[-0.5, 5, None], [-0.5, 6, None]]]
     assert margins({"meta_info": {"output_top_logprobs": two}}) == (1.75, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shared"),
+    [((1, 2, 3), (0.1, 0.2, 0.3)), ((1, 9, 3), (0.1, 0.2)), ((1, 2), (0.1, 0.2, 0.3))],
+)
+def test_margins_hold_up_to_where_a_second_answer_parts(tokens, shared):
+    assert margins_shared((1, 2, 3), (0.1, 0.2, 0.3), tokens) == shared
 
 
 def test_the_device_timer_of_the_first_rank_is_summed_by_category():
