@@ -1,5 +1,6 @@
 /* One EAGLE-3 draft in one call: read the new rows, then follow the best slot, without leaving C. */
 #include "attention.h"
+#include "gated.h"
 #include "linear.h"
 #include "team.h"
 
@@ -147,21 +148,6 @@ static void add_block(const Head *h, const Draft *d, Team *team, const Own *own,
     }
 }
 
-static void gate_and_lift(const Head *h, const Draft *d, const Team *team, const Own *own) {
-    const int64_t width = h->intermediate;
-    int64_t first, end;
-    share(team, width, 16, &first, &end);
-    Operands gate = {own->normed, h->hidden, h->gated + first, width};
-    Operands lift = {own->normed, h->hidden, h->lifted + first, width};
-    linear(&h->gate, first, end, d->outputs, gate);
-    linear(&h->up, first, end, d->outputs, lift);
-    for (int64_t r = 0; r < d->outputs; r++)
-        for (int64_t i = r * width + first; i < r * width + end; i += VL) {
-            vf x = load(h->gated + i);
-            store(h->gated + i, x / (vexp(-x) + splat(1.0f)) * load(h->lifted + i));
-        }
-}
-
 /* The best slot of the last row; every thread returns the same one, the lowest on a tie. */
 static int64_t best_slot(const Head *h, const Draft *d, Team *team, int64_t first, int64_t end) {
     const float *logits = h->logits + (d->outputs - 1) * h->draft_vocab;
@@ -185,7 +171,8 @@ static int64_t run_rows(const Head *h, const Draft *d, Team *team, const Own *ow
     mix_heads(h, d, team, own);
     wait_all(team);
     add_block(h, d, team, own, &h->o, h->mixed, h->post_norm);
-    gate_and_lift(h, d, team, own);
+    Gated feed = {&h->gate, &h->up, h->gated, h->lifted, h->intermediate};
+    gate_and_lift(&feed, own->normed, h->hidden, d->outputs, team);
     wait_all(team);
     add_block(h, d, team, own, &h->down, h->gated, h->final_norm);
     int64_t first, end;
@@ -221,11 +208,7 @@ void draft_run(const Head *h, const Draft *whole) {
 #pragma omp parallel num_threads((int)h->threads) if (h->threads > 1)
 #endif
     {
-#ifdef _OPENMP
-        Team team = {&barrier, omp_get_thread_num(), omp_get_num_threads()};
-#else
-        Team team = {&barrier, 0, 1};
-#endif
+        Team team = member(&barrier);
         Own own = own_of(h, &team);
         Draft d = *whole;
         while (d.rows > h->max_rows) { /* only rows with features come in such numbers */

@@ -2,6 +2,7 @@
 #ifndef NATIVE_LAYERS_H
 #define NATIVE_LAYERS_H
 
+#include "gated.h"
 #include "join.h"
 #include "linear.h"
 
@@ -60,22 +61,6 @@ static void mix_heads(const Plan *p, const Step *s, const Team *team, const Own 
     }
 }
 
-static void gate_and_lift(const Plan *p, const Step *s, const Team *team, const Own *own,
-                          const Layer *layer) {
-    const int64_t width = p->intermediate;
-    int64_t first, end;
-    share(team, width, 16, &first, &end);
-    Operands gate = {own->normed, p->hidden, p->gated + first, width};
-    Operands lift = {own->normed, p->hidden, p->lifted + first, width};
-    linear(&layer->gate, first, end, s->rows, gate);
-    linear(&layer->up, first, end, s->rows, lift);
-    for (int64_t r = 0; r < s->rows; r++)
-        for (int64_t i = r * width + first; i < r * width + end; i += VL) {
-            vf x = load(p->gated + i);
-            store(p->gated + i, x / (vexp(-x) + splat(1.0f)) * load(p->lifted + i));
-        }
-}
-
 /* A block's last product, and its end. */
 static void finish_block(const Plan *p, const Step *s, Team *team, const Own *own,
                          const Weight *w, const float *x, Join join) {
@@ -108,7 +93,8 @@ static void run_layers(const Plan *p, const Step *s, Team *team, const Own *own,
         mix_heads(p, s, team, own, l);
         wait_all(team);
         finish_block(p, s, team, own, &layer->o, p->mixed, attended);
-        gate_and_lift(p, s, team, own, layer);
+        Gated feed = {&layer->gate, &layer->up, p->gated, p->lifted, p->intermediate};
+        gate_and_lift(&feed, own->normed, p->hidden, s->rows, team);
         wait_all(team);
         finish_block(p, s, team, own, &layer->down, p->gated, fed);
     }

@@ -31,11 +31,7 @@ int native_step(const Plan *p, const Step *s) {
 #pragma omp parallel num_threads((int)p->threads) if (p->threads > 1)
 #endif
     {
-#ifdef _OPENMP
-        Team team = {&barrier, omp_get_thread_num(), omp_get_num_threads()};
-#else
-        Team team = {&barrier, 0, 1};
-#endif
+        Team team = member(&barrier);
         Own own = own_of(p, &team);
         for (int64_t r = 0; r < s->rows; r++)
             decode_row(&p->embedding, s->tokens[r], own.residual + r * p->hidden);

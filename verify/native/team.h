@@ -21,6 +21,15 @@ typedef struct {
     int index, size;
 } Team;
 
+/* The calling thread's place. */
+static Team member(Barrier *barrier) {
+#ifdef _OPENMP
+    return (Team){barrier, omp_get_thread_num(), omp_get_num_threads()};
+#else
+    return (Team){barrier, 0, 1};
+#endif
+}
+
 static inline void pause_(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
