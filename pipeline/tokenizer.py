@@ -32,7 +32,6 @@ class Tokenizer:
     Attributes:
         vocab_size: Tokens that have an id, special ones included.
         stop_ids: Ids that end a response.
-        has_chat_template: `chat` applies a template; without one it encodes the text plainly.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +50,6 @@ class Tokenizer:
         self._specials = _special_tokens(config)
         self._template = _compile(_template_source(folder, config), folder)
         self.vocab_size = self._tokenizer.get_vocab_size()
-        self.has_chat_template = self._template is not None
         self.stop_ids = self._stop_ids()
 
     def encode(self, text: str, add_special_tokens: bool = False) -> tuple[int, ...]:

@@ -86,7 +86,6 @@ def test_a_broken_template_is_refused_when_it_is_read(folder):
 
 def test_a_base_model_continues_the_text(folder):
     tokenizer = Tokenizer(change(folder, chat_template=None))
-    assert not tokenizer.has_chat_template
     assert tokenizer.chat(user("Once upon")) == tokenizer.encode("Once upon")
     with pytest.raises(ValueError, match="has no chat template"):
         tokenizer.render(user("Hi"))
