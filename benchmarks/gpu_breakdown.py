@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -14,6 +15,22 @@ from verify.breakdown import Breakdown, Floor, Kernel, by_ablation, by_trace, cl
 
 TRACED_STEPS = 6
 EAGER = "extend"  # what the names of eager cells begin with
+
+
+class Cell(NamedTuple):
+    """One cell's step.
+
+    Attributes:
+        ablated: Its parts by leaving communication out.
+        by_trace: Its parts by its trace; None where that lost a step's end.
+        traced_ms: How long a step took while it was traced.
+        kernels: The longest of its kernels, by class.
+    """
+
+    ablated: Breakdown
+    by_trace: Breakdown | None
+    traced_ms: float
+    kernels: list[Any]
 
 
 def traced(step: VerifyStep, width: int, chrome: Path) -> list[Kernel]:
@@ -54,33 +71,39 @@ def broken_down(
     silent_ms = {}
     for captured, backend in silent.items():
         step = build(backend)
-        silent_ms[captured] = times(step, chain_step(width, CONTEXT))["device_ms"]
+        silent_ms[captured] = _device_ms(step, width)
         step.close()
-    found: dict[str, tuple[Breakdown, Breakdown | None]] = {}
-    kernels: dict[str, Any] = {}
-    traced_ms: dict[str, float] = {}
+    found: dict[str, Cell] = {}
     (out / "traces").mkdir(parents=True, exist_ok=True)
     for name, floor in floors.items():
         step = build(cells[name])
-        total = times(step, chain_step(width, CONTEXT))["device_ms"]
+        total = _device_ms(step, width)
         events = traced(step, width, out / "traces" / f"{_file_name(name)}_{width}.json")
         step.close()
         own = silent_ms[not name.startswith(EAGER)]
-        ablated = by_ablation(total, own, silent_ms[True], floor)
-        found[name] = (ablated, None)
-        if len(events) % TRACED_STEPS == 0:
-            parts = by_trace(events, TRACED_STEPS, floor)
-            traced_ms[name] = parts.total
-            found[name] = (ablated, parts.unslowed(total))
-        kernels[name] = list(classes(events, TRACED_STEPS).items())[:12]
-    print(table(found), flush=True)
-    plot({name: cell[0] for name, cell in found.items()}, out / f"breakdown_{width}.png")
+        found[name] = _cell(by_ablation(total, own, silent_ms[True], floor), events, total, floor)
+    print(table({name: cell[:2] for name, cell in found.items()}), flush=True)
+    plot({name: cell.ablated for name, cell in found.items()}, out / f"breakdown_{width}.png")
     return {
         "silent_ms": {str(key): value for key, value in silent_ms.items()},
-        "cells": {name: [repr(part) for part in cell] for name, cell in found.items()},
-        "traced_ms": traced_ms,
-        "kernels": kernels,
+        "cells": {name: [repr(part) for part in cell[:2]] for name, cell in found.items()},
+        "traced_ms": {name: cell.traced_ms for name, cell in found.items() if cell.by_trace},
+        "kernels": {name: cell.kernels for name, cell in found.items()},
     }
+
+
+def _cell(ablated: Breakdown, events: list[Kernel], total: float, floor: Floor) -> Cell:
+    """Add what a cell's trace says, where it holds whole steps, to its ablation."""
+    kernels = list(classes(events, TRACED_STEPS).items())[:12]
+    if len(events) % TRACED_STEPS:
+        return Cell(ablated, None, nan, kernels)
+    parts = by_trace(events, TRACED_STEPS, floor)
+    return Cell(ablated, parts.unslowed(total), parts.total, kernels)
+
+
+def _device_ms(step: VerifyStep, width: int) -> float:
+    """Return the GPU's time for a step."""
+    return times(step, chain_step(width, CONTEXT))["device_ms"]
 
 
 def _file_name(cell: str) -> str:

@@ -56,8 +56,13 @@ def run_beside(
             say,
             begun_work,
         )
-        try:
-            match.run()
-        except SideFailed as failure:
-            match.differences = [*match.differences, f"a version cannot run this: {failure}"]
+        _run(match)
         return match_outcome(match, (ours, theirs), time.monotonic() - begun)
+
+
+def _run(match: Match) -> None:
+    """Run the match; that a version cannot is a difference between the two."""
+    try:
+        match.run()
+    except SideFailed as failure:
+        match.differences = [*match.differences, f"a version cannot run this: {failure}"]
