@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drafters.eagle3.drafter import Eagle3
-from pipeline.cell import Cell, Parallelism, flat
+from pipeline.cell import Cell, Parallelism
 from pipeline.engine.base import Engine, Sampling
 from pipeline.measure import measure, metrics
+from pipeline.plan import Planned
 from pipeline.prompts import prompts_digest
-from pipeline.record import CellRecord
 from pipeline.target import Target
 from pipeline.track import Tracker, TrackerAway, answering
 from pipeline.workload import Workload
@@ -136,14 +136,5 @@ class HeldOut:
         session.warm_up(prompts)
         responses = tuple(session.generate(prompt, 0) for prompt in prompts)
         session.close()
-        record = CellRecord(
-            cell_id=cell.cell_id,
-            comparison=cell.comparison,
-            label=cell.label,
-            params=flat(cell),
-            is_baseline=False,
-            width=self.num_draft_tokens + 1,
-            greedy=self.sampling.temperature == 0,
-            repetitions=(responses,),
-        )
-        return metrics(measure(record, None))
+        record = Planned(cell, tuple(prompts), command="").record
+        return metrics(measure(replace(record, repetitions=(responses,)), None))
