@@ -12,7 +12,6 @@ server is one by itself, so that cells run in the measuring process.
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import pickle
 import shutil
 import sys
@@ -36,10 +35,10 @@ def plan(folder: Path, overrides: list[str]) -> None:
     """Build and check the grid, and write what the box needs."""
     from pipeline.build import build_cells
     from pipeline.composing import compose_each
+    from pipeline.gate.overrides import expand
     from pipeline.measuring import Measuring
 
-    axes = [choices(override) for override in overrides]
-    jobs = [list(job) for job in itertools.product(*axes)]
+    jobs = expand(overrides)
     configs = compose_each(jobs)
     planned = build_cells(configs, jobs, configs[0].on_impossible)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,14 +50,6 @@ def plan(folder: Path, overrides: list[str]) -> None:
         assert found.origin is not None
         shutil.copytree(Path(found.origin).parent, folder / "site" / name, dirs_exist_ok=True)
     print(f"{folder}: {len(planned)} cells")
-
-
-def choices(override: str) -> list[str]:
-    """Return one override for each value of a comma-separated one; a bracketed list is one."""
-    key, _, values = override.partition("=")
-    if values.startswith(("[", "{")):
-        return [override]
-    return [f"{key}={value}" for value in values.split(",")]
 
 
 @dataclass

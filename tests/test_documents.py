@@ -9,7 +9,8 @@ import pytest
 
 import conf
 from pipeline.composing import compose_each
-from pipeline.gate.settings import expand, read
+from pipeline.gate.overrides import expand
+from pipeline.gate.settings import read
 from pipeline.roi.__main__ import main as roi
 
 ROOT = Path(__file__).parents[1]

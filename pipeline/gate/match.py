@@ -14,9 +14,10 @@ from pipeline.gate.comparable import differences
 from pipeline.gate.exact import Text, exact_findings
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
 from pipeline.gate.findings import Finding
+from pipeline.gate.overrides import cell_jobs
 from pipeline.gate.promise import Plan, candidate_first, plan_rounds
 from pipeline.gate.sequential import Decision, Verdict, judge
-from pipeline.gate.settings import GateSettings, cell_jobs
+from pipeline.gate.settings import GateSettings
 from pipeline.gate.version import Version
 
 Say = Callable[[str], None]

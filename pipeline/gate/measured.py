@@ -12,7 +12,7 @@ from pipeline.build import build_cells
 from pipeline.conductor import STOPPED
 from pipeline.gate.arm import Arm, arm
 from pipeline.gate.faults import fault
-from pipeline.gate.settings import Job
+from pipeline.gate.overrides import Job
 from pipeline.record import CellRecord, Status
 from pipeline.settings import Settings
 from pipeline.store import newest_sweep

@@ -14,8 +14,8 @@ from pipeline.gate.comparable import differences
 from pipeline.gate.exact import exact_findings
 from pipeline.gate.figures import absolutes, ratios
 from pipeline.gate.machine import machine_class
+from pipeline.gate.overrides import Job
 from pipeline.gate.recorded import RunFigure, run_figure
-from pipeline.gate.settings import Job
 from pipeline.one_line import one_line
 from pipeline.record import write_atomically
 

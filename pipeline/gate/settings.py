@@ -1,26 +1,21 @@
-"""The gate's own settings, and the cells' overrides apart from them."""
+"""The gate's own settings, and the cells' apart from them."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.composing import compose_each
+from pipeline.gate.overrides import Job, cell_jobs, expand, group, key, merged
 from pipeline.gate.promise import Promise
 from pipeline.measuring import check_positive
 from pipeline.one_line import folded
 
 OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
-# What no cell is made of: a version that is measured side by side is not told.
-OF_THE_SWEEP = ("runs", "cache", "tracking", "launcher", "measurement", "resume", "on_impossible")
-Job = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -80,14 +75,9 @@ class GateSettings:
 
     def jobs_on(self, threads: str) -> tuple[Job, ...]:
         """Return the jobs on a number of CPU threads, where they leave it to be measured."""
-        if not threads or any(_key(o) == "engine.threads" for job in self.jobs for o in job):
+        if not threads or any(key(o) == "engine.threads" for job in self.jobs for o in job):
             return self.jobs
         return tuple((*job, f"engine.threads={threads}") for job in self.jobs)
-
-
-def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return jobs without what only concerns a sweep."""
-    return tuple(tuple(o for o in job if _group(o) not in OF_THE_SWEEP) for job in jobs)
 
 
 def read(arguments: Sequence[str]) -> GateSettings:
@@ -96,52 +86,13 @@ def read(arguments: Sequence[str]) -> GateSettings:
     Raises:
         ValueError: A setting is unknown or out of its range; one line that names it.
     """
-    own = [a for a in arguments if _group(a) in OWN]
+    own = [a for a in arguments if group(a) in OWN]
     (config,) = compose_each([own], "gate", "conf/gate.yaml")
     try:
-        jobs = expand(_merged(config.cells, [a for a in arguments if a not in own]))
+        jobs = expand(merged(config.cells, [a for a in arguments if a not in own]))
         return _settings(config, jobs)
     except OmegaConfBaseException as error:
         raise ValueError(folded(error)) from None
-
-
-def expand(overrides: Iterable[str]) -> tuple[Job, ...]:
-    """Return the overrides of each cell of the grid that commas make.
-
-    Raises:
-        ValueError: One is not written as an override.
-    """
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except OverrideParseException as error:
-        raise ValueError(f"{error.override}: not written as setting=value") from None
-    choices = [
-        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
-        if o.is_sweep_override()
-        else [str(o.input_line)]
-        for o in parsed
-    ]
-    return tuple(itertools.product(*choices))
-
-
-def _merged(defaults: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return both, without the defaults that something given replaces.
-
-    Another member of a group also replaces the settings of the default one.
-    """
-    keys = {_key(override) for override in given}
-    kept = [o for o in defaults if _key(o) not in keys and _group(o) not in keys]
-    return [*kept, *given]
-
-
-def _key(override: str) -> str:
-    """Return what an override sets."""
-    return override.partition("=")[0].lstrip("+~")
-
-
-def _group(override: str) -> str:
-    """Return the first part of what an override sets."""
-    return _key(override).partition(".")[0]
 
 
 def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:

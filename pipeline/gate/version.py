@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pipeline.engine.base import Response
 from pipeline.gate.arm import Arm, arm
 from pipeline.gate.faults import fault
-from pipeline.gate.settings import Job
+from pipeline.gate.overrides import Job
 from pipeline.gate.sides import Side, SideFailed
 from pipeline.record import CellRecord, Status
 from pipeline.wording import cell_names

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipeline.gate.settings import expand, read
+from pipeline.gate.overrides import expand
+from pipeline.gate.settings import read
 
 
 def test_the_default_grid_is_plain_and_ngram_on_the_captured_step():
