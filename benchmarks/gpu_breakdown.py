@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.breakdown_shown import plot, table
 from benchmarks.gpu_target import CONTEXT, chain_step, times
 from verify.base import BuildsStep, VerifyStep
-from verify.breakdown import Breakdown, Floor, Kernel, by_ablation, by_trace, classes, plot, table
+from verify.breakdown import Breakdown, Floor, Kernel, by_ablation, by_trace, classes
 
 TRACED_STEPS = 6
 EAGER = "extend"  # what the names of eager cells begin with

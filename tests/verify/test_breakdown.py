@@ -8,8 +8,6 @@ from verify.breakdown import (
     by_trace,
     classes,
     is_communication,
-    plot,
-    table,
 )
 
 # Two steps of: product, all-reduce (starts early, floor 3, spins 2 more), a gap of 4, product.
@@ -93,12 +91,3 @@ def test_known_allreduce_kernels_count_as_communication(name):
 
 def test_classes_count_calls_and_own_time_a_step():
     assert classes(TRACE, 2) == {"product": (2.0, 20.0), "one_shot": (1.0, 5.0)}
-
-
-def test_the_table_and_the_plot_show_every_cell(tmp_path):
-    one = by_trace(TRACE, 2, FLOOR)
-    text = table({"fused": (one, one), "eager": (one, None)})
-    assert "| fused | 0.029 | 0.020 | 0.003 | 0.002 | 0.004 |" in text
-    assert "0.0%" in text
-    plot({"fused": one, "eager": one}, tmp_path / "breakdown.png")
-    assert (tmp_path / "breakdown.png").stat().st_size > 1000
