@@ -1,6 +1,13 @@
-"""Tests have a lock of their own each, so that none waits for a sweep of this machine."""
+"""What all tests need: a lock of their own each, and Triton's interpreter where there is no GPU."""
+
+import os
 
 import pytest
+import torch
+
+# Read when Triton is imported, which the first test's imports may do.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,9 @@ from pipeline.record import CellRecord
 from pipeline.store import SweepFolder
 
 HERE = Path(__file__).parent
+# A shell's background job ignores Ctrl-C, and so would all drivers started from it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 PATIENCE_S = 150.0  # a wait that fails is a failed test, so this only has to be long enough
 
 

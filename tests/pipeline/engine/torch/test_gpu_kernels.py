@@ -1,13 +1,9 @@
 """Triton's kernels against the reference operations; on a CPU they run in Triton's interpreter."""
 
-import os
-
 import pytest
 import torch
 
 DEVICE_IS_GPU = torch.cuda.is_available()
-if not DEVICE_IS_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton comes with torch for NVIDIA GPUs")
 pytest.importorskip("cuda.bindings", reason="as does the driver interface")
 
