@@ -57,6 +57,9 @@ def _proofs(records: Sequence[CellRecord], names: Mapping[str, str]) -> str:
     for record in records:
         if p := record.proof:
             sums = f"{p.allreduce} {number(p.allreduces_per_step)}"
+            if 0 < p.fused_allreduces_per_step < p.allreduces_per_step:
+                each = (p.fused_allreduces_per_step, p.allreduces_per_step)
+                sums = f"{p.allreduce} {' of '.join(map(number, each))}"
             proven = (p.capture, percent(p.graph_share), p.linear, p.attention)
             row = (*proven, sums if p.allreduces_per_step else "none")
             alike.setdefault(row, []).append(names[record.cell_id])

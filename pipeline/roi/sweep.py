@@ -16,7 +16,7 @@ from pipeline.roi.settings import Numbers
 from pipeline.roi.situation import Situation
 from pipeline.roi.verdict import Verdict, judge
 from pipeline.statistics import Interval
-from pipeline.wording import number
+from pipeline.wording import held_accept_length, number
 
 CAPTURED = 0.99  # share of replayed steps that counts as captured
 
@@ -64,7 +64,9 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
     for category, (cell_id, figures, versus) in stands.items():
         record = records[cell_id]
         at = situation(record, figures)
-        extra = (*_cells(comparison, names, record, category), *_narrower(at, figures))
+        extra = tuple(_cells(comparison, names, record, category))
+        if not held_accept_length(record):  # what was accepted, draft by draft, is the drafter's
+            extra += tuple(_narrower(at, figures))
         words = Numbers({}, {}, ())
         judged = _of_its_load(judge(at, words, extra), record.batch)
         found.append(ClassVerdict(category, names[cell_id], record, judged, versus.speed_up))

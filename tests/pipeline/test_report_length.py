@@ -125,6 +125,22 @@ def test_a_log_that_looks_like_a_heading_folds_nothing(sweep, tmp_path):
     assert page.count("## a heading") == 4, "the first cell's at once, then each of them"
 
 
+def test_all_reduces_that_could_not_be_fused_are_counted_apart(tmp_path):
+    partly = {
+        "allreduce": "fused",
+        "allreduces_per_step": 97.0,
+        "fused_allreduces_per_step": 95.0,
+        "fusable_allreduces_per_step": 95.0,
+    }
+    cells = [
+        replace(r, proof=replace(r.proof, **partly), params=r.params | {"parallelism.tp": "2"})
+        for r in make_sweep(2, 40)
+    ]
+    write_report(cells, tmp_path, {})
+    report, _ = texts(tmp_path)
+    assert "| fused 95.0 of 97.0 |" in report
+
+
 @pytest.mark.parametrize(("batch", "said"), [("1", False), ("8", True)])
 def test_under_load_the_table_says_how_many_requests_ran(tmp_path, batch, said):
     cells = [

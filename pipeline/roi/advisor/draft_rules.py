@@ -28,7 +28,7 @@ def wide_tree(seen: Seen) -> str:
 
 def copying_on_prose(seen: Seen) -> str:
     """An n-gram drafter on text that does not repeat itself."""
-    if not seen.is_ngram or seen.measurement is None or not seen.cheapest:
+    if not seen.is_ngram or seen.measurement is None or seen.is_held or not seen.cheapest:
         return ""
     lost = [
         f"{name} ({figures.versus.speed_up.value:.2f}x, a draft in"
@@ -46,7 +46,7 @@ def too_long(seen: Seen) -> str:
     levers, measurement = seen.levers, seen.measurement
     if levers is None or measurement is None or not seen.cheapest:
         return ""
-    if seen.is_tree or levers.width <= 2:
+    if seen.is_tree or seen.is_held or levers.width <= 2:
         return ""
     figures, drafts = measurement.overall, levers.width - 1
     row = max((figures.verify_ms - levers.decode_ms) / drafts, 0.0)
@@ -83,7 +83,9 @@ def dear_draft(seen: Seen) -> str:
 def broken_drafter(seen: Seen) -> str:
     """A trained drafter that is never right."""
     levers = seen.levers
-    if levers is None or seen.is_ngram or levers.width < 2 or levers.accept_length > BROKEN:
+    if levers is None or seen.is_ngram or seen.is_held or levers.width < 2:
+        return ""
+    if levers.accept_length > BROKEN:
         return ""
     return (
         f"accept length {levers.accept_length:.2f} of a trained drafter: suspect its vocabulary map"

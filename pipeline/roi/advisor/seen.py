@@ -10,6 +10,7 @@ from pipeline.beside import apart, in_turns
 from pipeline.judge import Comparison
 from pipeline.measure import Levers, Measurement
 from pipeline.record import CellRecord
+from pipeline.wording import held_accept_length
 
 DRIFT = 1.1  # what a machine may change between turns without any cell being to blame
 
@@ -56,6 +57,11 @@ class Seen:
     def is_ngram(self) -> bool:
         """Whether the drafter copies instead of running a model."""
         return self.drafter.startswith("ngram")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the accept length is pretended, so that what was accepted says nothing."""
+        return held_accept_length(self.record) > 0
 
     @property
     def is_tree(self) -> bool:

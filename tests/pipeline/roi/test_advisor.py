@@ -127,6 +127,20 @@ def test_a_known_fault_is_found(rule, cells, cell):
     assert rule in found(*cells)[cell]
 
 
+@pytest.mark.parametrize(
+    ("rule", "cell"),
+    [
+        ("copying on prose", drafted("ngram", committed=1, verify_ms=14.0)),
+        ("draft too long", drafted(verify_ms=30.0, draft_ms=6.0)),
+        ("broken drafter", drafted(committed=1)),
+    ],
+)
+def test_a_pretended_accept_length_says_nothing_of_a_drafter(rule, cell):
+    held = replace(cell, params=cell.params | {"sampling.held_accept_length": "2.0"})
+    assert rule in found(plain(), cell)[cell.cell_id]
+    assert rule not in found(plain(), held).get(cell.cell_id, set())
+
+
 def test_a_running_batch_above_the_captured_sizes_is_found():
     cell = drafted(
         settings={"captured_batches": "1,2,4,8"}, proof=replace(PROOF, num_captured_steps=400_000)
