@@ -54,6 +54,8 @@ NCCL_PCIE_8 = (
 CUSTOM_PCIE_8 = Curve(
     (0.25, 8, 32, 64, 256), (7.5, 9.2, 16.5, 25.9, 73.6), RTX6KPRO + "models/kimi-k25.md"
 )
+# Where the custom one loses to NCCL on such a machine: from about 48 KiB on.
+CROSSOVER_SOURCE = RTX6KPRO + "optimization/pcie-oneshot-allreduce.md"
 # Two hosts of eight H100 over a cloud network, NCCL, out of place.
 NCCL_TWO_HOSTS = Curve(
     (4, 8, 16, 32, 64, 128, 256, 512, 1024),
