@@ -10,8 +10,6 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, read_write
 
-REFUSED = 2  # exit status
-
 
 class SpecroiLauncher(Launcher):
     """Turns a multirun into one sweep; its settings are in the config group `launcher`."""
@@ -24,7 +22,7 @@ class SpecroiLauncher(Launcher):
         Hydra makes its folder, in that of the runs, right after this: a home folder must be
         spelled out by then, and what is no folder refused.
         """
-        from pipeline.settings import runs_folder
+        from pipeline.settings import REFUSED, runs_folder
 
         self._context, self._config = hydra_context, config
         try:

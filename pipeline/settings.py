@@ -17,6 +17,7 @@ from pipeline.lane import Worker
 from pipeline.measuring import Measuring
 from pipeline.provenance import masked
 
+REFUSED = 2  # exit status of what was refused before anything ran
 PORT = 5000  # MLflow's own choice
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
 

@@ -28,12 +28,10 @@ from pipeline.provenance import MACHINE, provenance
 from pipeline.reaper import reaping
 from pipeline.record import write_atomically
 from pipeline.sender import Sender
-from pipeline.settings import Settings
+from pipeline.settings import REFUSED, Settings
 from pipeline.shared import check_shared
 from pipeline.store import SweepFolder, create_sweep, newest_sweep
 from pipeline.track import Tracker
-
-REFUSED = 2  # exit status
 
 
 def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> int:

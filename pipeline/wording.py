@@ -112,15 +112,15 @@ def comparison_names(groups: Sequence[Sequence[CellRecord]]) -> list[str]:
     Several requests in flight are named in any case: tok/s is then not what the machine gives.
     """
     firsts = [group[0].params for group in groups]
-    batches = [group[0].batch for group in groups]
     fixed = ("target", "engine", "workload")
     names = []
-    for params, batch in zip(firsts, batches, strict=True):
+    for first, *_ in groups:
+        params = first.params
         apart = _differing(
             {k: v for k, v in params.items() if k not in fixed and not _is_arm(k)}, firsts
         )
-        if batch > 1:
-            apart["parallelism.batch"] = str(batch)
+        if first.batch > 1:
+            apart["parallelism.batch"] = str(first.batch)
         names.append(" · ".join(params.get(k, "?") for k in fixed) + _parenthesis(apart))
     return names
 

@@ -14,9 +14,9 @@ from pipeline.gate.arm import Arm, arm
 from pipeline.gate.faults import fault
 from pipeline.gate.overrides import Job
 from pipeline.record import CellRecord, Status
-from pipeline.settings import Settings
+from pipeline.settings import REFUSED, Settings
 from pipeline.store import newest_sweep
-from pipeline.sweep import REFUSED, run_sweep
+from pipeline.sweep import run_sweep
 from pipeline.wording import cell_names
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import OverrideParseException
 
-# What no cell is made of: a version that is measured side by side is not told.
-OF_THE_SWEEP = ("runs", "cache", "tracking", "launcher", "measurement", "resume", "on_impossible")
+from pipeline.shared import SHARED
+
 Job = tuple[str, ...]
 
 
 def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return jobs without what only concerns a sweep."""
-    return tuple(tuple(o for o in job if group(o) not in OF_THE_SWEEP) for job in jobs)
+    """Return jobs without what only concerns a sweep: versions side by side are not told it."""
+    return tuple(tuple(o for o in job if group(o) not in SHARED) for job in jobs)
 
 
 def expand(overrides: Iterable[str]) -> tuple[Job, ...]:

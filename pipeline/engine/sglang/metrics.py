@@ -106,8 +106,7 @@ def margins_shared(
 
     That is up to and with the token where the two part: what led there was the same.
     """
-    equal = num_equal(noted, tokens)
-    return margins if equal == len(noted) == len(tokens) else margins[: equal + 1]
+    return margins[: num_equal(noted, tokens) + 1]
 
 
 def cached_tokens(answers: Sequence[Answer]) -> int:
