@@ -1,4 +1,4 @@
-"""Hydra's way in: hands the jobs of a grid to `pipeline.sweep`, all at once."""
+"""Hydra's way in: hands the jobs of a grid to `pipeline.sweep.launch`, all at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpecroiLauncher(Launcher):
         Hydra makes its folder, in that of the runs, right after this: a home folder must be
         spelled out by then, and what is no folder refused.
         """
-        from pipeline.settings import REFUSED, runs_folder
+        from pipeline.sweep.settings import REFUSED, runs_folder
 
         self._context, self._config = hydra_context, config
         try:
@@ -37,7 +37,7 @@ class SpecroiLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run all jobs as one sweep; a status other than 0 is returned as the first job's exit."""
-        from pipeline.sweep import launch  # Hydra scans this module even for --help
+        from pipeline.sweep.launch import launch  # Hydra scans this module even for --help
 
         load = self._context.config_loader.load_sweep_config
         configs = [load(self._config, list(overrides)) for overrides in job_overrides]

@@ -8,7 +8,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from pipeline.composing import HYDRA_ERRORS, plain
+from pipeline.config.compose import HYDRA_ERRORS, plain
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 ASKS = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")  # runs nothing
@@ -35,7 +35,7 @@ def main() -> None:
         sys.stderr.write(f"{plain(str(error), sys.argv)}\n")
         raise SystemExit(REFUSED) from None
     except OSError as error:
-        if "pipeline.sweep" in sys.modules:
+        if "pipeline.sweep.launch" in sys.modules:
             raise  # past Hydra, which keeps a copy of the overrides in the folder of runs
         sys.stderr.write(
             f"runs: {error.filename}: {error.strerror}; choose another with runs=PATH\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.record import CellRecord
+from pipeline.record.record import CellRecord
 
 
 def beside(record: CellRecord, best: CellRecord) -> CellRecord:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.lane import Lane, WorkerFailed
-from pipeline.measuring import Measuring
-from pipeline.run import Repetition
+from pipeline.sweep.cell_process import Repetition
+from pipeline.sweep.running_cell import Lane, WorkerFailed
+from pipeline.sweep.stop_rule import Measuring
 
 
 @dataclass

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from omegaconf import DictConfig
 
-from pipeline.build import PARTS, Refused, build_part, command
-from pipeline.cell import Cell
-from pipeline.engine.base import DescribesStart
-from pipeline.provenance import masked
+from pipeline.cell.cell import Cell
+from pipeline.cell.response import DescribesStart
+from pipeline.machine.provenance import masked
+from pipeline.sweep.build import PARTS, Refused, build_part, command
 
 NO_PROMPTS = "not-read"  # in place of the prompts' digest
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drafters.eagle3.drafter import Eagle3
-from pipeline.cell import Cell, Parallelism
-from pipeline.engine.base import Engine, Sampling
+from pipeline.cell.cell import Cell, Parallelism
+from pipeline.cell.response import Engine, Sampling
 from pipeline.measure import measure, metrics
-from pipeline.plan import Planned
-from pipeline.prompts import prompts_digest
-from pipeline.target import Target
+from pipeline.sweep.planned import Planned
+from pipeline.target.target import Target
 from pipeline.track import Tracker, TrackerAway, answering
-from pipeline.workload import Workload
+from pipeline.workload.prompts import prompts_digest
+from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import psutil
 
-from pipeline.lane import WorkerFailed
-from pipeline.one_line import one_line
-from pipeline.reaper import CELL_MARK, kill_marked
+from pipeline.config.messages import one_line
+from pipeline.machine.reaper import CELL_MARK, kill_marked
+from pipeline.sweep.running_cell import WorkerFailed
 
 DEATH_TIMEOUT_S = 10.0
 TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it

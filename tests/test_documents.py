@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 import conf
-from pipeline.composing import compose_each
+from pipeline.config.compose import compose_each
 from pipeline.gate.overrides import expand
 from pipeline.gate.settings import read
 from pipeline.roi.__main__ import main as roi
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("experiments/*.md"))]
-ROOMS = ("pipeline", "drafters", "verify", "experiments", "benchmarks", "tests", "conf")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("experiments/*/*.md"))]
+ROOMS = ("pipeline", "drafters", "verify", "experiments", "tests", "conf")
 # Their words of the form NAME=VALUE are overrides of conf/config.yaml, behind some of their own.
-COMPOSED = {"pipeline": [], "benchmarks.away": [], "benchmarks.sglang_faults": ["engine=sglang"]}
+COMPOSED = {
+    "pipeline": [],
+    "experiments.sglang_grid.away": [],
+    "experiments.sglang_grid.faults": ["engine=sglang"],
+}
 OVERRIDE = re.compile(r"[a-z_.0-9]+=[^…]")
 
 
@@ -30,7 +34,11 @@ def commands(document: Path) -> list[list[str]]:
     return [shlex.split(re.sub(r"\$\(.*?\)", "PATH", command)) for command in found]
 
 
-ALL = [(document.name, words) for document in DOCUMENTS for words in commands(document)]
+ALL = [
+    (document.relative_to(ROOT).as_posix(), words)
+    for document in DOCUMENTS
+    for words in commands(document)
+]
 OF = {
     module: [pytest.param(words[1:], id=name) for name, words in ALL if words[0] == module]
     for module in {words[0] for _, words in ALL}
@@ -82,7 +90,7 @@ def test_a_quoted_question_has_an_answer(words, capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_make_targets_and_files_that_a_document_names_are_there(document):
     text = document.read_text()
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from verify.peer_memory.latency import Latency
+    from verify.gpu.peer_memory.latency import Latency
 
 Row = dict[str, "Latency"]  # by way of summing
 
@@ -100,8 +100,8 @@ def _measure(device: torch.device, hidden: int, out: Path) -> None:
     """Measure as one rank; rank 0 writes the latencies."""
     import torch.distributed as dist
 
-    from verify.peer_memory.allreduce import PeerAllReduce
-    from verify.peer_memory.latency import latencies
+    from verify.gpu.peer_memory.allreduce import PeerAllReduce
+    from verify.gpu.peer_memory.latency import latencies
 
     assert dist.group.WORLD is not None
     peers = PeerAllReduce(dist.group.WORLD, device, max(WIDTHS) * hidden)
@@ -112,7 +112,7 @@ def _measure(device: torch.device, hidden: int, out: Path) -> None:
 
 def measure(world: int, hidden: int) -> list[Row]:
     """Return the latencies of each width over `world` GPUs, one process each."""
-    from verify.peer_memory.latency import Latency
+    from verify.gpu.peer_memory.latency import Latency
     from verify.ranks import each_rank
 
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from verify.graph_captured import outside_capture
 
 if TYPE_CHECKING:
     from verify.base import VerifyStep
-    from verify.peer_memory.allreduce import PeerAllReduce
+    from verify.gpu.peer_memory.allreduce import PeerAllReduce
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class FusedAllreduce:
         """Set up peer memory, say what fusing gains at this size, and capture."""
         import torch.distributed as dist
 
-        from verify.cuda_graph import CudaGraphStep
-        from verify.peer_memory.allreduce import PeerAllReduce
-        from verify.peer_memory.join import FusedJoin
+        from verify.gpu.cuda_graph import CudaGraphStep
+        from verify.gpu.peer_memory.allreduce import PeerAllReduce
+        from verify.gpu.peer_memory.join import FusedJoin
 
         assert dist.group.WORLD is not None
         peers = PeerAllReduce(dist.group.WORLD, model.device, width * model.shape.hidden_size)
@@ -77,8 +77,8 @@ class FusedAllreduce:
 
     def _on_cpu(self, model: TargetModel, width: int) -> VerifyStep:
         """Say what fusing gains at this size, and bind the compiled step."""
-        from verify.cpu_capture import PlannedStep
         from verify.join_times import join_times_us
+        from verify.native.capture import PlannedStep
 
         if model.plan is None:
             raise ValueError(
@@ -95,7 +95,7 @@ def _report(peers: PeerAllReduce, model: TargetModel, width: int) -> None:
     """Measure the fused kernel against the alternatives at the step's own message size."""
     import torch.distributed as dist
 
-    from verify.peer_memory.latency import latencies
+    from verify.gpu.peer_memory.latency import latencies
 
     assert dist.group.WORLD is not None
     size = (width, model.shape.hidden_size)

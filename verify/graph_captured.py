@@ -51,7 +51,7 @@ class GraphCaptured:
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Capture the step at `width` rows; narrower drafts are padded to it."""
         if model.plan is not None:
-            from verify.cpu_capture import PlannedStep
+            from verify.native.capture import PlannedStep
 
             way = model.plan.ways[0] if self.allreduce == "auto" else self.allreduce
             return PlannedStep(model, model.plan.summing(way), width)
@@ -61,10 +61,10 @@ class GraphCaptured:
                 f" {model.join.allreduce} here; use verify.allreduce=auto or engine=sglang"
             )
         if model.device.type == "cuda":
-            from verify.cuda_graph import CudaGraphStep
+            from verify.gpu.cuda_graph import CudaGraphStep
 
             return CudaGraphStep(model, width)
-        from verify.cpu_capture import TracedStep
+        from verify.native.capture import TracedStep
 
         return TracedStep(model, width)
 

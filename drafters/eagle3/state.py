@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch.optim import AdamW
 
-from drafters.eagle3.ttt import Learner
+from drafters.eagle3.train.ttt import Learner
 
 STATE = "state.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")

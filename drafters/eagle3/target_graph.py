@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from drafters.eagle3.target import KV, Target
+from drafters.eagle3.train.target import KV, Target
 
 WARM_UPS = 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drafters.eagle3.target import Tokenizer
+from drafters.eagle3.train.target import Tokenizer
 
 _MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from drafters.eagle3.checkpoint import load_head, save_head
-from drafters.eagle3.corpus import Corpus, answer_counts
+from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import read_map, read_stored
 from drafters.vocab.remap import remap

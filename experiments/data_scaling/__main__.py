@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from experiments.data_scaling.fit import Point, fit, gain
-from experiments.trainings import Overrides, data, head, heading, row
+from experiments.data_scaling.trainings import Overrides, data, head, heading, row
 
 SIZES = (1_000, 3_000, 10_000, 37_000, 200_000)
 FROM, TO = 37_000, 200_000  # the question of the story

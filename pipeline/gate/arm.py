@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from pipeline.engine.base import Response
-from pipeline.record import CellRecord
+from pipeline.cell.response import Response
+from pipeline.record.record import CellRecord
 from verify.base import Proof
 
 
@@ -113,7 +113,7 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
 
     Args:
         record: A cell whose engine has counted.
-        name: The cell's name, unique in its grid (`pipeline.wording.cell_names`).
+        name: The cell's name, unique in its grid (`pipeline.measure.wording.cell_names`).
         fault: Why it is void.
     """
     assert record.proof is not None

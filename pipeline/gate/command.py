@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.composing import compose_each
+from pipeline.config.compose import compose_each
 from pipeline.gate import reference as references
-from pipeline.gate.against import compare_recorded
-from pipeline.gate.beside import run_beside
+from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.context import Context
 from pipeline.gate.machine import here
 from pipeline.gate.measured import measure_grid
@@ -22,10 +21,11 @@ from pipeline.gate.outcome import Outcome
 from pipeline.gate.reference import Reference, new_reference
 from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import GateSettings
-from pipeline.gate.tracked import drifts, find_reference, log_outcome, save_reference
+from pipeline.gate.side_by_side import run_beside
+from pipeline.gate.tracking import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.write import github_lines, terminal, write_all
-from pipeline.lock import machine_lock
-from pipeline.reaper import reaping
+from pipeline.machine.lock import machine_lock
+from pipeline.machine.reaper import reaping
 from pipeline.track import Tracker, TrackerAway
 
 MLFLOW = "mlflow"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from pipeline.build import build_part
-from pipeline.cache import cache_root
-from pipeline.composing import compose_each
+from pipeline.config.compose import compose_each
 from pipeline.gate.exact import Text
 from pipeline.gate.reference import grid_digest
 from pipeline.gate.settings import GateSettings
-from pipeline.settings import Settings
-from pipeline.tokenizer import Tokenizer
+from pipeline.machine.cache import cache_root
+from pipeline.sweep.build import build_part
+from pipeline.sweep.settings import Settings
+from pipeline.target.tokenizer import Tokenizer
 from pipeline.track import Tracker
 
 

@@ -9,10 +9,13 @@ import sys
 import tomllib
 from pathlib import Path
 
-from pipeline.cache import built_once
+from pipeline.machine.cache import built_once
 
 # What decides the content of the cache: a version may read what a later one wrote, and run slower.
-FILLS_CACHE = ("cache.py", "source.py", "target.py", "engine/torch/*gguf*.py")
+FILLS_CACHE = (
+    ("machine/cache.py", "target/source.py", "target/target.py", "target/*gguf*.py"),
+    ("cache.py", "source.py", "target.py", "engine/torch/*gguf*.py"),  # until 2026-12-01
+)
 ENVIRONMENT_BYTES = 8 * 2**30  # torch with its CUDA libraries
 
 
@@ -50,12 +53,19 @@ def cache_of(tree: Path, candidate: Path, cache: Path) -> Path:
 
 
 def _cache_digest(tree: Path) -> str:
-    """Hash the modules that fill the cache."""
-    digest = hashlib.sha256()
-    for pattern in FILLS_CACHE:
-        for path in sorted((tree / "pipeline").glob(pattern)):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+    """Hash the modules that fill the cache.
+
+    Raises:
+        ValueError: The version keeps them nowhere that is known.
+    """
+    for layout in FILLS_CACHE:
+        found = [path for name in layout for path in sorted((tree / "pipeline").glob(name))]
+        if found:
+            digest = hashlib.sha256()
+            for path in found:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+            return digest.hexdigest()[:12]
+    raise ValueError(f"{tree}: no module that fills the cache where versions of this package do")
 
 
 def _needs(tree: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from pipeline.gate.arm import Arm, accept_length
 from pipeline.gate.findings import Finding, Weight
-from pipeline.lossless import num_equal
+from pipeline.judge.lossless import num_equal
 from pipeline.measure import accept_rate
 
 Text = Callable[[int], str]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pipeline.gate.arm import Arm
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick, typical
 from pipeline.gate.outcome import Answer, Outcome
-from pipeline.wording import number
+from pipeline.measure.wording import number
 
 TIMED_HEAD = ("timed", "reference", "candidate", "slower by", "proven", "ruled out", "power", "")
 CELL_HEAD = ("cell", "accept length", "verify or decode ms", "draft ms", "host ms", "ms per token")

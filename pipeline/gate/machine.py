@@ -7,7 +7,7 @@ import json
 import platform
 from collections.abc import Mapping
 
-from pipeline.provenance import MACHINE, provenance
+from pipeline.machine.provenance import MACHINE, provenance
 
 SAME = (*MACHINE, "memory_gib", "platform", "driver")
 

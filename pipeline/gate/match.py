@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from pipeline.engine.base import Response
+from pipeline.cell.response import Response
 from pipeline.gate.arm import Arm, times
 from pipeline.gate.comparable import differences
+from pipeline.gate.decision.promise import Plan, candidate_first, plan_rounds
+from pipeline.gate.decision.sequential import Decision, Verdict, judge
 from pipeline.gate.exact import Text, exact_findings
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
 from pipeline.gate.findings import Finding
 from pipeline.gate.overrides import cell_jobs
-from pipeline.gate.promise import Plan, candidate_first, plan_rounds
-from pipeline.gate.sequential import Decision, Verdict, judge
 from pipeline.gate.settings import GateSettings
-from pipeline.gate.version import Version
+from pipeline.gate.versions.version import Version
 
 Say = Callable[[str], None]
 Both = Mapping[tuple[int, int], tuple[Response, Response]]  # by prompt and cell; candidate's first

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from pipeline.gate.arm import Arm
 from pipeline.gate.comparable import notes
+from pipeline.gate.decision.power import Power, power_of
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.figures import summary, typical
 from pipeline.gate.match import Match, metrics_of
 from pipeline.gate.outcome import Answer, Outcome, Timed
-from pipeline.gate.power import Power, power_of
-from pipeline.gate.sequential import MetricVerdict, Verdict
-from pipeline.gate.trees import Tree
+from pipeline.gate.versions.checkout import Tree
 
 MODE = "side by side"
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
-from pipeline.build import build_cells
-from pipeline.conductor import STOPPED
 from pipeline.gate.arm import Arm, arm
-from pipeline.gate.faults import fault
 from pipeline.gate.overrides import Job
-from pipeline.record import CellRecord, Status
-from pipeline.settings import REFUSED, Settings
-from pipeline.store import newest_sweep
-from pipeline.sweep import run_sweep
-from pipeline.wording import cell_names
+from pipeline.gate.validity import fault
+from pipeline.measure.wording import cell_names
+from pipeline.record.record import CellRecord, Status
+from pipeline.record.sweep_folder import newest_sweep
+from pipeline.sweep.build import build_cells
+from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.settings import REFUSED, Settings
+from pipeline.sweep.sweep import STOPPED
 
 
 @dataclass(frozen=True)

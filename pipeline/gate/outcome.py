@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pipeline.gate.arm import Arm
+from pipeline.gate.decision.promise import Promise
 from pipeline.gate.findings import Finding
-from pipeline.gate.promise import Promise
 
 
 class Answer(StrEnum):

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.messages import one_line
 from pipeline.gate.arm import Arm, from_plain, plain
 from pipeline.gate.comparable import differences
+from pipeline.gate.decision.prediction import RunFigure, run_figure
 from pipeline.gate.exact import exact_findings
 from pipeline.gate.figures import absolutes, ratios
 from pipeline.gate.machine import machine_class
 from pipeline.gate.overrides import Job
-from pipeline.gate.recorded import RunFigure, run_figure
-from pipeline.one_line import one_line
-from pipeline.record import write_atomically
+from pipeline.record.record import write_atomically
 
 FORMAT = 1
 MOST_RUNS = 12  # more tell a run's spread hardly better

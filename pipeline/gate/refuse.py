@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.degenerate import looping_prompts
 from pipeline.gate.arm import Arm
-from pipeline.judge import Comparison, compare
-from pipeline.record import CellRecord, Status
+from pipeline.judge.comparison import Comparison, compare
+from pipeline.measure.loops import looping_prompts
+from pipeline.record.record import CellRecord, Status
 
 LEAST_GAIN = 0.05  # accepted tokens a step: a drafter of random tokens has none
 MOST_LOOPING = 0.25  # share of prompts

@@ -9,11 +9,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.composing import compose_each
+from pipeline.config.compose import compose_each
+from pipeline.config.messages import folded
+from pipeline.gate.decision.promise import Promise
 from pipeline.gate.overrides import Job, cell_jobs, expand, group, key, merged
-from pipeline.gate.promise import Promise
-from pipeline.measuring import check_positive
-from pipeline.one_line import folded
+from pipeline.sweep.stop_rule import check_positive
 
 OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
 

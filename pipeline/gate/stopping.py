@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.gate.promise import Plan
-from pipeline.gate.signed_rank import Floats, Ints, block_sums
+from pipeline.gate.decision.promise import Plan
+from pipeline.gate.decision.signed_rank import Floats, Ints, block_sums
 
 
 def first_proofs(values: Floats, plan: Plan) -> tuple[Ints, Ints]:

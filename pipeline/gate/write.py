@@ -12,17 +12,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from pipeline.gate.arm import plain
-from pipeline.gate.lines import (
-    CELL_HEAD,
-    TIMED_HEAD,
-    cell_rows,
-    headline,
-    promised,
-    timed_rows,
-)
+from pipeline.gate.lines import CELL_HEAD, TIMED_HEAD, cell_rows, headline, promised, timed_rows
 from pipeline.gate.outcome import Answer, Outcome
-from pipeline.record import write_atomically
-from pipeline.wording import table
+from pipeline.measure.wording import table
+from pipeline.record.record import write_atomically
 
 COMMENT, JUNIT, FACTS = "comment.md", "junit.xml", "gate.json"
 MOST_FINDINGS = 20  # a drafter that changed touches every prompt

@@ -9,6 +9,6 @@ from pipeline.measure.figures import Figures, accept_rate
 from pipeline.measure.levers import Levers
 from pipeline.measure.measurement import Measurement, measure
 from pipeline.measure.metrics import metrics
-from pipeline.measure.versus import Versus
+from pipeline.measure.speed_up import Versus
 
 __all__ = ["Figures", "Levers", "Measurement", "Versus", "accept_rate", "measure", "metrics"]

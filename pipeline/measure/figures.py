@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
+from pipeline.measure.speed_up import Versus
+from pipeline.measure.statistics import Interval
 from pipeline.measure.totals import (
     PromptResponses,
     decode_s,
@@ -17,8 +19,6 @@ from pipeline.measure.totals import (
     num_steps,
     total,
 )
-from pipeline.measure.versus import Versus
-from pipeline.statistics import Interval
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from pipeline.degenerate import looping_prompts
 from pipeline.measure.figures import Figures, figures
+from pipeline.measure.loops import looping_prompts
+from pipeline.measure.speed_up import Versus, versus
 from pipeline.measure.totals import PromptResponses, by_prompt
-from pipeline.measure.versus import Versus, versus
-from pipeline.record import CellRecord
+from pipeline.record.record import CellRecord
 
 NOISY_SHARE = 0.1  # on two cores, a fifth of one: two threads then wait for each other
 
@@ -54,7 +54,7 @@ def measure(
 
     Args:
         record: A cell with at least one repetition.
-        baseline: The best baseline (`pipeline.judge` picks it), or None: then no speed-up is given.
+        baseline: The best baseline (`pipeline.judge.comparison` picks it), or None: then no speed-up is given.
         exclude: Ids of prompts that an arm of the comparison answered with a loop.
 
     Raises:

@@ -7,8 +7,8 @@ import re
 
 from pipeline.measure.figures import Figures
 from pipeline.measure.measurement import Measurement
-from pipeline.measure.versus import Versus
-from pipeline.statistics import Interval
+from pipeline.measure.speed_up import Versus
+from pipeline.measure.statistics import Interval
 
 
 def metrics(measurement: Measurement) -> dict[str, float]:

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pipeline.engine.base import Response
-from pipeline.record import CellRecord
-from pipeline.statistics import Floats, Interval, bootstrap
+from pipeline.cell.response import Response
+from pipeline.measure.statistics import Floats, Interval, bootstrap
+from pipeline.record.record import CellRecord
 
 Amount: TypeAlias = Callable[[Response], float]
 

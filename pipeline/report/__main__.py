@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.provenance import masked
-from pipeline.record import CellRecord
+from pipeline.machine.provenance import masked
+from pipeline.record.record import CellRecord
+from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
-from pipeline.store import SweepFolder
 from pipeline.track import TrackerAway, load
 
 KEYS = ("sweep", "runs", "tracking.uri")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pipeline.measure import Levers
-from pipeline.wording import percent
+from pipeline.measure.wording import percent
 
 
 class Lever(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.judge import Comparison
-from pipeline.statistics import noise, scatter
-from pipeline.wording import held_accept_length
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.statistics import noise, scatter
+from pipeline.measure.wording import held_accept_length
 
 NAMED = 3  # cells without a result that are named in the first line
 SCATTER = 0.1  # share of tok/s that repetitions leave unknown, from which on a reader must know

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures
-from pipeline.record import Status
-from pipeline.wording import number, times, with_interval
+from pipeline.measure.wording import number, times, with_interval
+from pipeline.record.record import Status
 
 
 def plain_only(comparison: Comparison, names: Mapping[str, str], plain: Figures) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from pipeline.judge import Comparison
-from pipeline.lossless import Losslessness
+from pipeline.judge.comparison import Comparison
+from pipeline.judge.lossless import Losslessness
 from pipeline.measure.measurement import NOISY_SHARE
-from pipeline.record import CellRecord, Status
-from pipeline.wording import code, percent, table
+from pipeline.measure.wording import code, percent, table
+from pipeline.record.record import CellRecord, Status
 
 LOG_LINES = 12
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipeline.record import CellRecord
-from pipeline.wording import code, number, percent, sentence, table
+from pipeline.measure.wording import code, number, percent, sentence, table
+from pipeline.record.record import CellRecord
 
 SHORT = ("commit", "dirty", "read from", "cpu", "cores", "gpus")
 # What has a place of its own: below each other as commands, or as a table.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures, Measurement
-from pipeline.record import CellRecord
+from pipeline.measure.wording import number, surplus, table, times
+from pipeline.record.record import CellRecord
 from pipeline.report.tables import categories, rank
 from pipeline.report.turns import turns
-from pipeline.wording import number, surplus, table, times
 
 MOST = 6  # classes that a page is wide enough for
 

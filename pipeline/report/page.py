@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.record import write_atomically
+from pipeline.record.record import write_atomically
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures, Measurement
-from pipeline.wording import number, percent, surplus, table, times, with_interval
+from pipeline.measure.wording import number, percent, surplus, table, times, with_interval
 
 SPEED = (
     "cell",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.judge import Comparison, compare
-from pipeline.record import CellRecord
+from pipeline.judge.comparison import Comparison, compare
+from pipeline.measure.wording import arm_names, comparison_names, number, sentence
+from pipeline.record.record import CellRecord
 from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
 from pipeline.report.turns import turns
 from pipeline.report.verdict import verdict
-from pipeline.wording import arm_names, comparison_names, number, sentence
 
 
 def terminal_table(records: Sequence[CellRecord]) -> str:

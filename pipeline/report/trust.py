@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from pipeline.judge import Comparison
-from pipeline.wording import percent
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import percent
 
 
 def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:

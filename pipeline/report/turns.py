@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.judge import Comparison
-from pipeline.wording import number
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import number
 
 
 def turns(comparison: Comparison, names: Mapping[str, str]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
 from pipeline.measure import Versus
+from pipeline.measure.wording import number, percent, surplus, times
 from pipeline.report.advice import advice
 from pipeline.report.caveats import caveats
 from pipeline.report.incomplete import no_baseline, nothing, plain_only
-from pipeline.report.moved import moved
-from pipeline.wording import number, percent, surplus, times
+from pipeline.report.which_lever import moved
 
 TOLD = 6  # classes that a line tells one by one
 

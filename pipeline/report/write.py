@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.judge import Comparison, compare
-from pipeline.plots import draw
-from pipeline.record import CellRecord, write_atomically
+from pipeline.judge.comparison import Comparison, compare
+from pipeline.measure.wording import arm_names, comparison_names
+from pipeline.record.record import CellRecord, write_atomically
 from pipeline.report import notes, origin, tables
+from pipeline.report.investment import sections
 from pipeline.report.overview import overview
 from pipeline.report.page import write_page
+from pipeline.report.plots import draw
 from pipeline.report.trust import trust
 from pipeline.report.verdict import verdict
 from pipeline.roi.details import details as roi_details
 from pipeline.roi.plan import NAME
-from pipeline.roi.sections import sections
-from pipeline.wording import arm_names, comparison_names
 
 APPENDIX = "report-details.md"
 

@@ -1,8 +1,8 @@
 """The verdict: break-even, what each lever is worth, what a cell that was not run would give."""
 
-from pipeline.roi.settings import Numbers, parse
+from pipeline.roi.numbers import Numbers, parse
 from pipeline.roi.situation import Situation, close
-from pipeline.roi.told import headline, lines
+from pipeline.roi.text import headline, lines
 from pipeline.roi.verdict import Verdict, from_numbers, judge
 
 __all__ = [

@@ -11,15 +11,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.judge import compare
+from pipeline.judge.comparison import compare
+from pipeline.measure.wording import arm_names, comparison_names
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.report.investment import sections
 from pipeline.roi.details import details
+from pipeline.roi.numbers import parse
 from pipeline.roi.scale.command import scale_lines
-from pipeline.roi.sections import sections
-from pipeline.roi.settings import parse
-from pipeline.roi.told import lines
+from pipeline.roi.text import lines
 from pipeline.roi.verdict import from_numbers
-from pipeline.store import SweepFolder
-from pipeline.wording import arm_names, comparison_names
 
 REFUSED = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from pipeline.record import CellRecord
+from pipeline.record.record import CellRecord
 
 # A verify step's width counts the root, as the server's own number of draft tokens does.
 VERIFY = {

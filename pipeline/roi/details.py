@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import number, table
 from pipeline.roi.advisor import advisor_details
+from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.projection import projection_section
 from pipeline.roi.sources import Sources
-from pipeline.roi.sweep import class_verdicts
-from pipeline.roi.told import OVERLAP, lever_table, pair
-from pipeline.wording import number, table
+from pipeline.roi.text import OVERLAP, lever_table, pair
 from verify.breakdown import Breakdown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.roi.ranges import Range
+from pipeline.roi.levers.gain import Range
 
 
 class Side(StrEnum):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pipeline.measure import Levers
-from pipeline.roi.settings import Numbers
+from pipeline.roi.numbers import Numbers
 
 
 @dataclass(frozen=True)

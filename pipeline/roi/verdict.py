@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.roi.accept_levers import accept_levers
-from pipeline.roi.clashes import clashes
+from pipeline.roi.contradictions import clashes
 from pipeline.roi.gains import Gain, Side, ranked
-from pipeline.roi.ranges import Basis
-from pipeline.roi.settings import Numbers
+from pipeline.roi.levers.accept_length import accept_levers
+from pipeline.roi.levers.gain import Basis
+from pipeline.roi.levers.step_time import step_levers
+from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation, close
-from pipeline.roi.step_levers import step_levers
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.roi import public
-from pipeline.roi.clashes import public_floor_us
+from pipeline.measure.wording import number
+from pipeline.roi import public_figures as public
+from pipeline.roi.contradictions import public_floor_us
 from pipeline.roi.gains import Gain, Side
-from pipeline.roi.ranges import Basis, Range
-from pipeline.roi.settings import Numbers
+from pipeline.roi.levers.gain import Basis, Range
+from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
-from pipeline.wording import number
 
 DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 

@@ -5,7 +5,7 @@ can be repeated: runs are found by their tags and only what differs is sent, so 
 as it ends, finishing a sweep and `python -m pipeline.track sync` are one code path.
 """
 
-from pipeline.track.answering import TrackerAway, answering
+from pipeline.track.client import TrackerAway, answering
 from pipeline.track.stored import load
 from pipeline.track.tracker import Tracker
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.settings import PORT
-from pipeline.track.answering import TrackerAway
+from pipeline.sweep.settings import PORT
+from pipeline.track.client import TrackerAway
 from pipeline.track.stored import pages
 from pipeline.track.sync import sync
 

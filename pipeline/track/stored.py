@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from pipeline.provenance import masked
-from pipeline.record import CellRecord, load_record
-from pipeline.track.answering import answering, connect
+from pipeline.machine.provenance import masked
+from pipeline.record.record import CellRecord, load_record
+from pipeline.track.client import answering, connect
 
 
 def load(uri: str, sweep_id: str) -> list[CellRecord]:

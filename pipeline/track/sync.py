@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.provenance import masked
-from pipeline.store import SweepFolder
+from pipeline.machine.provenance import masked
+from pipeline.record.sweep_folder import SweepFolder
 from pipeline.track.tracker import Tracker
 
 

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline.judge import compare
-from pipeline.logged import own_metrics, repetition_metrics, status_tags, sweep_summary
+from pipeline.judge.comparison import compare
+from pipeline.machine.provenance import masked
 from pipeline.measure import metrics
-from pipeline.provenance import masked
-from pipeline.record import CellRecord, Status
-from pipeline.store import SweepFolder
-from pipeline.track.answering import TrackerAway, answering, connect
+from pipeline.record.record import CellRecord, Status
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.track.client import TrackerAway, answering, connect
+from pipeline.track.metrics import own_metrics, repetition_metrics, status_tags, sweep_summary
 from pipeline.track.stored import page
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.reaper import marked
-from pipeline.record import CellRecord
-from pipeline.store import SweepFolder
+from pipeline.machine.reaper import marked
+from pipeline.record.record import CellRecord
+from pipeline.record.sweep_folder import SweepFolder
 
 HERE = Path(__file__).parent
 # A shell's background job ignores Ctrl-C, and so would all drivers started from it.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tiny_engine import TinyEngine, plan
 
-from pipeline.launcher import RayLauncher
-from pipeline.measuring import Measuring
-from pipeline.settings import Settings
-from pipeline.sweep import run_sweep
+from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.ray_launcher import RayLauncher
+from pipeline.sweep.settings import Settings
+from pipeline.sweep.stop_rule import Measuring
 
 
 def main() -> int:

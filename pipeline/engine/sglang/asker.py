@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine.base import Prompt, Sampling
-from pipeline.engine.sglang.metrics import Answer, margins
+from pipeline.cell.response import Prompt, Sampling
+from pipeline.engine.sglang.counts import Answer, margins
 from pipeline.engine.sglang.records import Records, read_records
 from pipeline.engine.sglang.server import Server
-from pipeline.quiet import OtherProcesses
+from pipeline.machine.cpu_load import OtherProcesses
 
 
 class Asker:

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.base import NeedsFiles, ServesSglang
-from pipeline.cache import cache_root
 from pipeline.engine.sglang.arguments import DRAFT_PATH, ServerArguments, server_arguments
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import ModelFacts, model_facts
-from pipeline.engine.sglang.names import MOST_FUSED_ROWS, names
-from pipeline.source import is_hub_id
+from pipeline.engine.sglang.versions import MOST_FUSED_ROWS, names
+from pipeline.machine.cache import cache_root
+from pipeline.target.source import is_hub_id
 from verify.base import ServesVerify
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
+    from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.engine import SglangEngine
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.config.messages import folded, one_line
 from pipeline.engine.sglang.arguments import HOST
-from pipeline.one_line import folded, one_line
 
 POLL_S = 0.05
 

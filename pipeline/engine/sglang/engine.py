@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.cache import cache_root
 from pipeline.engine.sglang.arguments import ServerArguments, server_arguments
 from pipeline.engine.sglang.checks import check_cell
 from pipeline.engine.sglang.environment import server_environment
 from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.installed import installed_version
-from pipeline.engine.sglang.names import VERSIONS, names
+from pipeline.engine.sglang.versions import VERSIONS, names
+from pipeline.machine.cache import cache_root
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
+    from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.session import SglangSession
 
 NEWEST = list(VERSIONS)[-1]

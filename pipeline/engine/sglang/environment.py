@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from drafters.base import ServesSglang
-from pipeline.cell import Cell
+from pipeline.cell.cell import Cell
 from pipeline.engine.sglang.arguments import ALGORITHM
 from verify import sglang_plugin as plugin
 from verify.base import ServerMode

@@ -9,16 +9,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.sglang.arguments import ServerArguments, graph_sizes
+from pipeline.engine.sglang.counts import Answer, cached_tokens, retractions, timer_disagreement
 from pipeline.engine.sglang.gpus import gpus
-from pipeline.engine.sglang.metrics import Answer, cached_tokens, retractions, timer_disagreement
 from pipeline.engine.sglang.model import model_facts
-from pipeline.engine.sglang.names import fusable
 from pipeline.engine.sglang.records import Records, StepRecord
 from pipeline.engine.sglang.trace import AllReduces
+from pipeline.engine.sglang.versions import fusable
 from verify.base import Proof
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
+    from pipeline.cell.cell import Cell
 
 # What SGLang computes in when it is asked for `auto`, by the checkpoint's own type.
 _AUTO_DTYPE = {"float32": "float16", "float16": "float16", "bfloat16": "bfloat16"}

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from functools import lru_cache
 
-from pipeline.engine.sglang.names import FLAGS, VERSIONS
+from pipeline.engine.sglang.versions import FLAGS, VERSIONS
 
 ASK_VERSION_S = 60.0
 ASK_PARSER_S = 300.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.source import PACKAGE, is_hub_id
-from pipeline.target import Target
-from pipeline.tokenizer import read_json
+from pipeline.target.source import PACKAGE, is_hub_id
+from pipeline.target.target import Target
+from pipeline.target.tokenizer import read_json
 
 
 @dataclass(frozen=True)

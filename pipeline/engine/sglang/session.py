@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.cache import cache_root
-from pipeline.engine.base import Prompt, Response
+from pipeline.cell.response import Prompt, Response
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.asker import Asker
+from pipeline.engine.sglang.counts import Answer, device_seconds, margins_shared, response
 from pipeline.engine.sglang.environment import install_plugin, server_environment
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.gpus import wait_for_room
 from pipeline.engine.sglang.installed import checked_version
-from pipeline.engine.sglang.metrics import Answer, device_seconds, margins_shared, response
-from pipeline.engine.sglang.names import names
 from pipeline.engine.sglang.server import Launch, Server, TimeOuts, start_server
 from pipeline.engine.sglang.trace import AllReduces, all_reduces, wait_for_trace
+from pipeline.engine.sglang.versions import names
+from pipeline.machine.cache import cache_root
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
+    from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.engine import SglangEngine
     from verify.base import Proof
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from drafters.base import Context, Draft, Proposer
-from pipeline.engine.base import Prompt, Response, Sampling
+from pipeline.cell.response import Prompt, Response, Sampling
+from pipeline.engine.torch import accept
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.prefill import Prefill
-from pipeline.quiet import OtherProcesses
-from verify import accept
+from pipeline.machine.cpu_load import OtherProcesses
 from verify.base import StepInput, StepOutput, VerifyStep
 
 

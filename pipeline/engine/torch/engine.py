@@ -11,7 +11,7 @@ from drafters.base import NeedsFiles, Proposes
 from verify.base import BuildsStep, NeedsRanks
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
+    from pipeline.cell.cell import Cell
     from pipeline.engine.torch.session import TorchSession
 
 NVIDIA = Path("/dev/nvidiactl")  # there when the driver is: asking torch would take seconds

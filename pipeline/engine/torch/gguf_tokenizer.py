@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from pipeline.engine.torch.gguf import Gguf
+from pipeline.target.gguf import Gguf
 
 _CONTROL = 3  # GGUF's type of a special token
 _ROLES = {

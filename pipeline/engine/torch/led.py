@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.mailbox import Mailbox
-from pipeline.engine.torch.rank import packed
+from pipeline.engine.torch.parallel.mailbox import Mailbox
+from pipeline.engine.torch.parallel.rank import packed
 from verify.base import Proof, StepInput, StepOutput, VerifyStep
 from verify.native.plan import Plan, PlanOutput
 

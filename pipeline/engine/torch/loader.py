@@ -11,15 +11,15 @@ import torch.distributed as dist
 
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
-from pipeline.engine.torch.shards import Shard
+from pipeline.engine.torch.parallel.shards import Shard
 from pipeline.engine.torch.weights import dense_weights, packed_weights
 from verify.native.build import load as load_native
 from verify.native.plan import Plan, memory_sizes
 from verify.native.ranks import Place, RankMemory
 
 if TYPE_CHECKING:
-    from pipeline.engine.torch.checkpoint import Checkpoint
-    from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
+    from pipeline.target.checkpoint import Checkpoint
+    from pipeline.target.random_checkpoint import RandomCheckpoint
 
 
 @dataclass(frozen=True)

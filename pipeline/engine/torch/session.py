@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from drafters.base import Proposes, TargetInfo
-from pipeline.cache import cache_root
-from pipeline.engine.base import Prompt, Response
+from pipeline.cell.response import Prompt, Response
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.llama import Llama
 from pipeline.engine.torch.loader import DenseLoader, PackedLoader
-from pipeline.engine.torch.parallel import ParallelLlama
+from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill, ReadsPrompts
 from pipeline.engine.torch.threads import available_cores, calibrated_threads
 from pipeline.engine.torch.weights import dense_weights, packed_weights
+from pipeline.machine.cache import cache_root
 from verify.base import BuildsStep, Proof, TargetShape, VerifyStep
 from verify.native.build import find_compiler, load_source
 from verify.native.build import load as load_native
 from verify.native.plan import Plan
 
 if TYPE_CHECKING:
-    from pipeline.cell import Cell
-    from pipeline.engine.torch.checkpoint import Checkpoint
+    from pipeline.cell.cell import Cell
     from pipeline.engine.torch.engine import TorchEngine
-    from pipeline.engine.torch.rank import Loads
+    from pipeline.engine.torch.parallel.rank import Loads
+    from pipeline.target.checkpoint import Checkpoint
 
 # Steps timed for each number of threads; the fastest counts, so that a disturbance does not.
 CALIBRATION_STEPS = 12

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.reaper import SWEEP_MARK
+from pipeline.machine.reaper import SWEEP_MARK
 
 # A higher number of threads must win by this much: on shared cores it is the first to suffer.
 WORTH = 0.97

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from pipeline.judge import Comparison
+from pipeline.judge.comparison import Comparison
 from pipeline.roi.advisor import draft_rules, setup_rules, verify_rules
-from pipeline.roi.advisor.seen import Advice, Rule, Seen, seen
+from pipeline.roi.advisor.cell_view import Advice, Rule, Seen, seen
 
 __all__ = ["RULES", "Advice", "Rule", "Seen", "advise", "advisor_details", "advisor_section"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.roi.acceptance import best_width
-from pipeline.roi.advisor.seen import Rule, Seen
-from pipeline.wording import number, percent
+from pipeline.measure.wording import number, percent
+from pipeline.roi.advisor.cell_view import Rule, Seen
+from pipeline.roi.levers.width import best_width
 
 DEAR = 1.3  # verify over a plain forward
 BROKEN = 1.1  # accept length at which a trained drafter might as well not be there

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline.record import CellRecord
-from pipeline.roi.advisor.seen import Rule, Seen
-from pipeline.roi.public import EAGLE3_ACCEPT
-from pipeline.wording import percent
+from pipeline.measure.wording import percent
+from pipeline.record.record import CellRecord
+from pipeline.roi.advisor.cell_view import Rule, Seen
+from pipeline.roi.public_figures import EAGLE3_ACCEPT
 
 OFF = ("", "none", "null", "false", "unquant")
 ARGUMENTS = "https://docs.sglang.ai/advanced_features/server_arguments.html"

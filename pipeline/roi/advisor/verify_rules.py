@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pipeline.beside import beside
-from pipeline.roi.advisor.seen import Rule, Seen
-from pipeline.roi.public import CROSSOVER_SOURCE
-from pipeline.wording import bare_label, number, percent
+from pipeline.measure.wording import bare_label, number, percent
+from pipeline.roi.advisor.cell_view import Rule, Seen
+from pipeline.roi.public_figures import CROSSOVER_SOURCE
 
 CAPTURED = ("graph_captured", "fused_allreduce")
 FUSED_NOISE = 1.05  # on a CPU, fusing moves a step by less

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.measure import Measurement
-from pipeline.record import CellRecord
-from pipeline.wording import number
+from pipeline.measure.wording import number
+from pipeline.record.record import CellRecord
 from verify.breakdown import Breakdown
 
 BOUND, INSIDE = "bound", "breakdown of the step"

@@ -1,6 +1,6 @@
 """Predict a cell that was not run from parts that were measured."""
 
-from pipeline.roi.projection.cells import Place, costs
+from pipeline.roi.projection.costs import Place, costs
 from pipeline.roi.projection.hold_out import Errors, Hidden, hold_out, summarise
 from pipeline.roi.projection.predict import Projection, curves, missing, project
 from pipeline.roi.projection.surface import Estimate, Point, Surface, fit

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from pipeline.roi.acceptance import reach
-from pipeline.roi.projection.cells import Cost, Place
+from pipeline.roi.levers.width import reach
+from pipeline.roi.projection.costs import Cost, Place
 from pipeline.roi.projection.hold_out import Hidden
 from pipeline.roi.projection.surface import Estimate
 from pipeline.roi.projection.width_curve import Timed, WidthCurve, width_curve

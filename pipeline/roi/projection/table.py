@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.judge import Comparison
-from pipeline.roi.projection.cells import Cost, costs
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import number, percent, table
+from pipeline.roi.projection.costs import Cost, costs
 from pipeline.roi.projection.hold_out import summarise
 from pipeline.roi.projection.predict import curves, missing, project, self_check
-from pipeline.wording import number, percent, table
 
 
 def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.roi import public
+from pipeline.roi import public_figures as public
 from pipeline.roi.scale import tables
-from pipeline.roi.scale.box import NVLINK8, PCIE8, TWO_HOSTS, Box
-from pipeline.roi.scale.model import cost_model
+from pipeline.roi.scale.cost_model import cost_model
+from pipeline.roi.scale.forward_cost import KIMI_K2_5
+from pipeline.roi.scale.machines import NVLINK8, PCIE8, TWO_HOSTS, Box
 from pipeline.roi.scale.outlook import PaperDrafter, outlook
-from pipeline.roi.scale.target import KIMI_K2_5
 from pipeline.roi.scale.terms import Work
 
 SCALES: dict[str, Box] = {

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.roi.public import Curve
-from pipeline.roi.scale.box import Box
-from pipeline.roi.scale.target import ScaleTarget
+from pipeline.roi.public_figures import Curve
+from pipeline.roi.scale.forward_cost import ScaleTarget
+from pipeline.roi.scale.machines import Box
 from pipeline.roi.scale.terms import Terms, Work, terms
 
 

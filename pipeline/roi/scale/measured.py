@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.roi.public import CUSTOM_PCIE_8, Curve
-from pipeline.roi.scale.box import PCIE8
+from pipeline.roi.public_figures import CUSTOM_PCIE_8, Curve
 from pipeline.roi.scale.fit import Step
+from pipeline.roi.scale.machines import PCIE8
 from pipeline.roi.scale.terms import Work
 
 SOURCE = "https://github.com/local-inference-lab/rtx6kpro/blob/master/models/kimi-k26-v4.md"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pipeline.roi.scale.box import Box
-from pipeline.roi.scale.model import LAUNCH_US, CostModel
-from pipeline.roi.scale.target import ScaleTarget
+from pipeline.roi.scale.cost_model import LAUNCH_US, CostModel
+from pipeline.roi.scale.forward_cost import ScaleTarget
+from pipeline.roi.scale.machines import Box
 from pipeline.roi.scale.terms import Work
 
 

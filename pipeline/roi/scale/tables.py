@@ -7,13 +7,13 @@ from statistics import median
 
 import numpy as np
 
+from pipeline.measure.wording import number, percent, table
 from pipeline.roi.scale import measured
-from pipeline.roi.scale.box import PCIE8, Box
-from pipeline.roi.scale.model import LAUNCH_SOURCE, LAUNCH_US, CostModel
+from pipeline.roi.scale.cost_model import LAUNCH_SOURCE, LAUNCH_US, CostModel
+from pipeline.roi.scale.forward_cost import KIMI_K2_5
+from pipeline.roi.scale.machines import PCIE8, Box
 from pipeline.roi.scale.outlook import Outlook
-from pipeline.roi.scale.target import KIMI_K2_5
 from pipeline.roi.scale.terms import MEANING, Work, terms
-from pipeline.wording import number, percent, table
 
 
 def best(rows: Sequence[Outlook]) -> str:

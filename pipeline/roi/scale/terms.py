@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipeline.roi.public import Curve
-from pipeline.roi.scale.box import Box
-from pipeline.roi.scale.target import ScaleTarget
+from pipeline.roi.public_figures import Curve
+from pipeline.roi.scale.forward_cost import ScaleTarget
+from pipeline.roi.scale.machines import Box
 
 
 class Work(NamedTuple):

@@ -6,7 +6,7 @@ from torch import nn
 
 from drafters.eagle3.model import score
 from drafters.eagle3.runner import EagerRunner
-from drafters.eagle3.ttt import Learner, Lesson, Marks, _attend, accept_length, channel_scale
+from drafters.eagle3.train.ttt import Learner, Lesson, Marks, _attend, accept_length, channel_scale
 from tests.drafters.eagle3.heads import SHAPE, random_head
 
 llama = pytest.importorskip("transformers.models.llama.modeling_llama")

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.engine.torch.random_checkpoint import RandomCheckpoint
+from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import TargetShape
 
 CPU = torch.device("cpu")

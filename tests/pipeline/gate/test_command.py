@@ -5,14 +5,14 @@ import json
 import pytest
 from mlflow import MlflowClient
 
-from pipeline.gate import command, tracked
+from pipeline.gate import command
+from pipeline.gate import tracking as tracked
 from pipeline.gate.__main__ import main
+from pipeline.gate.decision.promise import Promise
 from pipeline.gate.measured import Measured
 from pipeline.gate.outcome import Answer, Outcome
-from pipeline.gate.promise import Promise
 from pipeline.track import Tracker
-
-from .test_reference import sweep
+from tests.pipeline.gate.test_reference import sweep
 
 # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")

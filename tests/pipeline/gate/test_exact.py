@@ -8,9 +8,8 @@ from pipeline.gate.arm import arm, from_plain, plain
 from pipeline.gate.comparable import differences
 from pipeline.gate.exact import exact_findings
 from pipeline.gate.findings import Weight
+from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 from verify.base import Proof
-
-from ..synthetic import make_plain, make_record, make_response, make_sweep
 
 TOKENS = (5, 6, 7, 8, 9, 10, 11)
 

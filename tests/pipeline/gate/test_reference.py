@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.gate.against import compare_recorded
+from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import arm
 from pipeline.gate.outcome import Answer
 from pipeline.gate.reference import dump, figures, load, new_reference, read
 from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import read as read_settings
-from pipeline.record import Status
-
-from ..synthetic import COST, make_record, make_response, make_sweep
+from pipeline.record.record import Status
+from tests.pipeline.synthetic import COST, make_record, make_response, make_sweep
 
 HERE = {"fingerprint": "f", "commit": "abcdef012345", "cpu": "EPYC", "cores": "2", "gpus": "none"}
 GRID = {k: v for k, v in COST.items() if k[1] == "graph_captured"}

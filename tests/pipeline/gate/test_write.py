@@ -7,12 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from pipeline.gate.arm import arm
+from pipeline.gate.decision.promise import Promise
 from pipeline.gate.findings import Finding, Weight
 from pipeline.gate.outcome import Answer, Outcome, Timed
-from pipeline.gate.promise import Promise
 from pipeline.gate.write import facts, github_lines, junit, markdown, terminal
-
-from ..synthetic import make_record, make_response
+from tests.pipeline.synthetic import make_record, make_response
 
 FOUND = Finding("output", Weight.CHANGED, "ngram", "'a|b' (7) instead of 'c' (8)", "copy-1", 3)
 SLOW = Timed("ngram: verify_ms", 21.0, 20.0, 0.05, 0.031, 0.07, "regression", "99%")

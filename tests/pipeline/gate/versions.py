@@ -145,10 +145,11 @@ BEHAVIOUR = {
 
 def make_version(folder: Path, **behaviour: object) -> Path:
     """Write a version; what is given differs from the one that all others are."""
-    for name, text in (("conf/config.yaml", CONFIG), ("pipeline/build.py", BUILD)):
+    for name, text in (("conf/config.yaml", CONFIG), ("pipeline/sweep/build.py", BUILD)):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        (path.parent / "__init__.py").touch()
+        for package in (path.parent, *path.parent.parents[: len(Path(name).parts) - 2]):
+            (package / "__init__.py").touch()
     (folder / "behaviour.json").write_text(json.dumps(BEHAVIOUR | behaviour))
     return folder

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from pipeline.roi import from_numbers, parse
-from pipeline.roi.acceptance import best_width
-from pipeline.roi.scale.target import ScaleTarget
+from pipeline.roi.levers.width import best_width
+from pipeline.roi.scale.forward_cost import ScaleTarget
 
 # https://github.com/sgl-project/SpecForge/issues/339, Qwen3-30B-A3B, 2x H100, batch 1, plain 222.47
 # tok/s: steps/top-k/draft tokens, tok/s, accept length.

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pipeline.engine.torch.shards import shards
+from pipeline.engine.torch.parallel.shards import shards
 from tests.verify.native.llama import SHAPE, random_weights
 from verify.native import build
 from verify.native.packed import Packed

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.engine.torch.ops import Rows
-from verify.gpu_launch import begin, overlap, wait
+from verify.gpu.launch import begin, overlap, wait
 
 _PIECE = 32  # slots that are looked at together
 _ROWS = 16  # query heads times rows of the step in one block: a tensor-core tile

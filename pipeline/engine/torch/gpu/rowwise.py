@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from verify.gpu_launch import begin, overlap, wait
+from verify.gpu.launch import begin, overlap, wait
 
 _BEST_CHUNK = 2048
 

@@ -14,12 +14,12 @@ from tokenizers.models import WordLevel
 
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
-from pipeline.cell import Cell, Parallelism
-from pipeline.engine.base import Sampling
+from pipeline.cell.cell import Cell, Parallelism
+from pipeline.cell.response import Sampling
 from pipeline.engine.sglang.engine import SglangEngine
-from pipeline.engine.sglang.names import FLAGS
-from pipeline.target import Target
-from pipeline.workload import Classes
+from pipeline.engine.sglang.versions import FLAGS
+from pipeline.target.target import Target
+from pipeline.workload.sources import Classes
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from verify.graph_captured import GraphCaptured
 

@@ -6,12 +6,12 @@ import pytest
 
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
-from pipeline.cell import Parallelism
-from pipeline.engine.base import Sampling
+from pipeline.cell.cell import Parallelism
+from pipeline.cell.response import Sampling
 from pipeline.engine.sglang.arguments import graph_sizes, server_arguments
 from pipeline.engine.sglang.environment import SAFETY, server_environment
 from pipeline.engine.sglang.extras import checked_extras
-from pipeline.engine.sglang.names import FLAGS
+from pipeline.engine.sglang.versions import FLAGS
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 from verify.graph_captured import GraphCaptured

@@ -9,10 +9,10 @@ import pytest
 from drafters.base import Draft
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
-from pipeline.cell import Parallelism
-from pipeline.engine.base import Sampling
-from pipeline.engine.sglang.names import names
-from pipeline.target import Target
+from pipeline.cell.cell import Parallelism
+from pipeline.cell.response import Sampling
+from pipeline.engine.sglang.versions import names
+from pipeline.target.target import Target
 from tests.pipeline.engine.sglang.conftest import CONFIG
 from verify.fused_allreduce import FusedAllreduce
 from verify.graph_captured import GraphCaptured

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engine.sglang.names import VERSIONS, lacking
+from pipeline.engine.sglang.versions import VERSIONS, lacking
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.json"))
 

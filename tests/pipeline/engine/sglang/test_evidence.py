@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.cell import Parallelism
+from pipeline.cell.cell import Parallelism
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.records import Records, StepRecord
-from pipeline.logged import own_metrics
-from pipeline.plan import Planned
+from pipeline.sweep.planned import Planned
+from pipeline.track.metrics import own_metrics
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 
 

@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from pipeline.gate.against import compare_recorded
+from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.measured import Measured
 from pipeline.gate.outcome import Answer
 from pipeline.gate.reference import dump, load, new_reference
 from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import read
-from pipeline.plan import Planned
-from pipeline.store import SweepFolder
-from pipeline.sweep import run_sweep
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.planned import Planned
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from tests.pipeline.inline import InlineLauncher, make_settings
 

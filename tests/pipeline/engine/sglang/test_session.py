@@ -8,13 +8,13 @@ import pytest
 
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
-from pipeline.cell import Parallelism
-from pipeline.degenerate import looping_prompts
-from pipeline.engine.sglang.names import FLAGS
-from pipeline.identities import own_fault
+from pipeline.cell.cell import Parallelism
+from pipeline.engine.sglang.versions import FLAGS
+from pipeline.judge.identities import own_fault
 from pipeline.measure import measure
-from pipeline.plan import Planned
-from pipeline.record import Status
+from pipeline.measure.loops import looping_prompts
+from pipeline.record.record import Status
+from pipeline.sweep.planned import Planned
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from verify.breakdown import Breakdown
 from verify.extend import Extend

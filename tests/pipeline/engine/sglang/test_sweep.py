@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.away import REPETITION_S, turns_of
 from drafters.ngram import Ngram
-from pipeline.engine.base import Sampling
-from pipeline.judge import judge
-from pipeline.lane import Lane
-from pipeline.measuring import Measuring
-from pipeline.plan import Planned
-from pipeline.record import Status
-from pipeline.store import SweepFolder
-from pipeline.sweep import run_sweep
+from experiments.sglang_grid.away import REPETITION_S, turns_of
+from pipeline.cell.response import Sampling
+from pipeline.judge.comparison import judge
+from pipeline.record.record import Status
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.planned import Planned
+from pipeline.sweep.running_cell import Lane
+from pipeline.sweep.stop_rule import Measuring
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from tests.pipeline.inline import InlineLauncher, InlineWorker, make_settings
 from verify.extend import Extend

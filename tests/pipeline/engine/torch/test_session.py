@@ -6,10 +6,10 @@ from hydra import compose, initialize_config_module
 
 from drafters.base import Proposes
 from drafters.eagle3.drafter import Eagle3
-from pipeline.build import build_part
-from pipeline.cell import Cell
-from pipeline.engine.base import Prompt
-from tests.pipeline.test_conf import PARTS, names
+from pipeline.cell.cell import Cell
+from pipeline.cell.response import Prompt
+from pipeline.sweep.build import build_part
+from tests.pipeline.config.test_conf import PARTS, names
 from verify.base import BuildsStep, NeedsRanks
 
 TEXT = "Repeat this sentence twice: the grey cat sat on the grey mat by the grey wall."

@@ -1,0 +1,1 @@
+"""Training data: prompts, answers of the target, its hidden states."""

@@ -1,0 +1,119 @@
+"""Where training prompts come from: a data set, or the target itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from drafters.eagle3.data.generate import Writing, write
+from drafters.eagle3.template import Template
+from drafters.eagle3.train.target import Target, Tokenizer
+
+SEEDS_APART = 1_000_003  # parts of one seed, before another seed begins
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What a source of prompts may use.
+
+    Attributes:
+        target: The target, ready to write.
+        tokenizer: Its tokenizer.
+        template: Its chat template.
+        settings: The target's settings, for sources that load a data set for it.
+        cache: The cache folder.
+    """
+
+    target: Target
+    tokenizer: Tokenizer
+    template: Template
+    settings: Any
+    cache: Path
+
+
+class PromptSource(Protocol):
+    """A source of prompts; a frozen dataclass."""
+
+    def prompts(self, maker: Maker, part: int, count: int) -> Sequence[tuple[int, ...]]:
+        """Return about `count` prompts of a numbered part; the same part is always the same.
+
+        Returns nothing when the source is exhausted.
+        """
+        ...
+
+
+class Workload(Hashable, Protocol):
+    """What loads prompts from a data set or a file, with the target's template applied."""
+
+    def load(self, target: Any, cache: Path) -> Sequence[Any]:
+        """Return prompts; each has `tokens`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FromWorkload:
+    """Prompts of a data set.
+
+    Attributes:
+        workload: The data set, such as `pipeline.workload.sources.Hub`.
+    """
+
+    workload: Workload
+
+    def prompts(self, maker: Maker, part: int, count: int) -> Sequence[tuple[int, ...]]:
+        """Return a slice of the data set."""
+        every = _loaded(self.workload, maker.settings, maker.cache)
+        return every[part * count : (part + 1) * count]
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(workload: Workload, target: Any, cache: Path) -> list[tuple[int, ...]]:
+    """Load a data set once, though it is asked for part by part."""
+    return [tuple(prompt.tokens) for prompt in workload.load(target, cache)]
+
+
+@dataclass(frozen=True)
+class SelfPrompted:
+    """Prompts that the target makes up: it continues the empty user turn of its own template.
+
+    Source: Xu et al. 2024, Magpie, https://arxiv.org/abs/2406.08464. Openers steer it to kinds of
+    requests that it rarely makes up by itself.
+
+    Attributes:
+        openers: Beginnings of the user's text, used in turn; "" leaves the start to the target.
+        temperature: Of the user's turn; 1 is the target's own distribution.
+        max_tokens: Longer prompts are dropped.
+        batch: Sequences at once.
+        seed: Of the draws.
+    """
+
+    openers: tuple[str, ...] = ("",)
+    temperature: float = 1.0
+    max_tokens: int = 160
+    batch: int = 2048
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Freeze what yaml gives."""
+        object.__setattr__(self, "openers", tuple(self.openers))
+
+    def prompts(self, maker: Maker, part: int, count: int) -> Sequence[tuple[int, ...]]:
+        """Let the target write `count` user turns; those that do not end are dropped."""
+        template, stops = maker.template, maker.tokenizer.stop_ids
+        heads = [tuple(maker.tokenizer.encode(text)) for text in self.openers]
+        starts = [heads[number % len(heads)] for number in range(count)]
+        texts = write(
+            maker.target,
+            [(*template.before, *start) for start in starts],
+            Writing(self.max_tokens, self.temperature, self.batch),
+            stops,
+            seed=self.seed * SEEDS_APART + part,
+        )
+        return [
+            template.wrap((*start, *text[:-1]))
+            for start, text in zip(starts, texts, strict=True)
+            if text and text[-1] in stops and len(start) + len(text) > 1
+        ]

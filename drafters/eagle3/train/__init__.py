@@ -1,0 +1,1 @@
+"""Training of an EAGLE-3 head."""

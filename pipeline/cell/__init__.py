@@ -1,0 +1,1 @@
+"""A cell, the engine's seam, and what an engine answers."""

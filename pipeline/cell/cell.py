@@ -1,0 +1,122 @@
+"""A cell: one frozen combination to measure, and its identity."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from drafters.base import Drafter
+from pipeline.cell.response import Engine, Sampling
+from pipeline.target.target import Target
+from pipeline.workload.sources import Workload
+from verify.base import VerifyBackend
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """How many devices and requests a cell uses.
+
+    Attributes:
+        tp: Tensor-parallel ranks.
+        batch: Requests in flight (closed loop).
+    """
+
+    tp: int = 1
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name, value in (("tp", self.tp), ("batch", self.batch)):
+            if value < 1:
+                raise ValueError(f"parallelism.{name}={value}: must be 1 or more")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination: what is measured, never how long. Hashable; equal cells are one cell.
+
+    Attributes:
+        prompts_digest: Hash of the prompts that the workload gave when the cell was built.
+    """
+
+    target: Target
+    drafter: Drafter
+    verify: VerifyBackend
+    engine: Engine
+    workload: Workload
+    sampling: Sampling
+    parallelism: Parallelism
+    prompts_digest: str
+
+    @property
+    def label(self) -> str:
+        """Short name for people: drafter and verify backend, and what is not real about it."""
+        name, held = f"{self.drafter.name} × {self.verify.name}", self.sampling.held_accept_length
+        return f"{name} (accept length held at {held:g})" if held and not self.is_baseline else name
+
+    @property
+    def cell_id(self) -> str:
+        """Identity: a hash of the prompts and of every setting but time-outs, 12 hex digits."""
+        return _digest(_measured(describe(self)))
+
+    @property
+    def comparison(self) -> str:
+        """Hash of what cells must share to be compared: all but drafter and verify backend."""
+        kept = {k: v for k, v in describe(self).items() if k not in ("drafter", "verify")}
+        return _digest(_measured(kept))
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the cell decodes plainly."""
+        return self.drafter.num_draft_tokens == 0
+
+
+def describe(part: Any) -> Any:
+    """Return a settings object as plain data, each dataclass with its class's dotted name."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        fields = {f.name: describe(getattr(part, f.name)) for f in dataclasses.fields(part)}
+        return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **fields}
+    if isinstance(part, (list, tuple)):
+        return [describe(item) for item in part]
+    if isinstance(part, dict):
+        return {str(key): describe(value) for key, value in part.items()}
+    return part
+
+
+def _measured(plain: Any) -> Any:
+    """Leave out time-outs: how long one waits for a server changes no figure of it."""
+    if isinstance(plain, dict):
+        kept = {key: value for key, value in plain.items() if not key.endswith("_timeout_s")}
+        return {key: _measured(value) for key, value in kept.items()}
+    return [_measured(item) for item in plain] if isinstance(plain, list) else plain
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def flat(cell: Cell) -> dict[str, str]:
+    """Return the cell's settings as dotted names and short text, for tracking."""
+    out: dict[str, str] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if key != "_target_":
+                    walk(f"{prefix}.{key}" if prefix else key, item)
+        else:
+            out[prefix] = str(value)
+
+    walk("", describe(cell))
+    if note := getattr(cell.drafter, "note", ""):
+        out["drafter.note"] = note  # what a reader of a table must know, such as a stand-in
+    return out | {
+        "target": cell.target.name,
+        "drafter": cell.drafter.name,
+        "verify": cell.verify.name,
+        "engine": cell.engine.name,
+        "workload": cell.workload.name,
+    }

@@ -1,0 +1,1 @@
+"""From words on a command line to checked objects, and errors as one line."""

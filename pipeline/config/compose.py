@@ -1,0 +1,61 @@
+"""Configs from overrides, and what Hydra refuses as one line that says what to do here."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+from hydra import compose, initialize_config_module
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.config.messages import folded
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
+EVERY_SETTING = "`python -m pipeline --cfg job`"
+
+
+def compose_each(
+    jobs: Iterable[Sequence[str]], name: str = "config", all_settings: str = EVERY_SETTING
+) -> list[DictConfig]:
+    """Return the config of each job, a job being its overrides.
+
+    Args:
+        jobs: The cells of a grid, one after the other.
+        name: The file of `conf` that they override.
+        all_settings: Where all of its settings are shown.
+
+    Raises:
+        ValueError: A setting is unknown, or not written as one.
+    """
+    given = [list(job) for job in jobs]
+    try:
+        with initialize_config_module("conf", version_base="1.3"):
+            return [compose(name, overrides=job) for job in given]
+    except HYDRA_ERRORS as error:
+        everything = itertools.chain(*given)
+        raise ValueError(plain(str(error), everything, all_settings)) from None
+
+
+def plain(error: str, arguments: Iterable[str], all_settings: str = EVERY_SETTING) -> str:
+    """Return Hydra's message as one line that says what to do here."""
+    text = folded(error).split(" Config search path:")[0]
+    text, grammar, _ = text.partition(" See https://hydra.cc/docs/")
+    if grammar:
+        return (
+            f"{text}; write NAME=VALUE, and quotes around a value that has more than plain letters,"
+            " inside those of the shell: 'runs=\"/tmp/ü\"'"
+        )
+    found = re.match(r"Could not override '(([\w/]+)\.[\w.]+)'", text)
+    if found is None:
+        return text
+    setting, group = found.groups()
+    members = {a.partition("=")[2] for a in arguments if a.partition("=")[0] == group}
+    if len(members) > 1 or any("," in member for member in members):
+        return (
+            f"{setting} is not a setting of every {group}; in a grid over {group} write"
+            f" {setting}=choice(VALUE), and leave out those that lack it"
+        )
+    return f"{setting}: there is no such setting; {all_settings} shows all"

@@ -1,0 +1,132 @@
+"""What SGLang calls things, by version: the one place that a new release must change.
+
+Read from the sources of the versions named here; `experiments/sglang_grid/record_answers.py` records the answers
+of a real server, and the contract test says which of these names it no longer has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Server arguments that this engine may pass; the same in every supported version.
+FLAGS = frozenset(
+    {
+        "attention-backend",
+        "context-length",
+        "cuda-graph-backend-decode",
+        "cuda-graph-backend-prefill",
+        "cuda-graph-bs-decode",
+        "disable-custom-all-reduce",
+        "disable-radix-cache",
+        "dtype",
+        "enable-metrics",
+        "enforce-disable-flashinfer-allreduce-fusion",
+        "flashinfer-allreduce-fusion-backend",
+        "grammar-backend",
+        "host",
+        "load-format",
+        "max-running-requests",
+        "max-total-tokens",
+        "mem-fraction-static",
+        "model-path",
+        "page-size",
+        "port",
+        "random-seed",
+        "revision",
+        "served-model-name",
+        "skip-server-warmup",
+        "skip-tokenizer-init",
+        "speculative-algorithm",
+        "speculative-draft-load-format",
+        "speculative-draft-model-path",
+        "speculative-eagle-topk",
+        "speculative-ngram-max-bfs-breadth",
+        "speculative-num-draft-tokens",
+        "speculative-num-steps",
+        "tp-size",
+        "trust-remote-code",
+    }
+)
+
+# Parts of a reply's `meta_info` that counts are read from.
+META = ("cached_tokens", "completion_tokens", "finish_reason", "num_retractions")
+SPEC_META = ("spec_correct_drafts_histogram", "spec_num_correct_drafts", "spec_verify_ct")
+INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
+
+MOST_FUSED_ROWS = 2048  # a forward of more falls back to the plain all-reduce, silently
+DEVICE_TIMER = "sglang:forward_execution_seconds_total"
+
+
+@dataclass(frozen=True)
+class Names:
+    """One version's own names.
+
+    Attributes:
+        verify_span: Stage of a verify step in a profiler trace, `step[STAGE bs=1]`.
+        fuses_nothing: Architectures whose layers never reach the fused all-reduce, so that asking
+            for it changes nothing.
+    """
+
+    version: str
+    verify_span: str
+    fuses_nothing: frozenset[str]
+
+
+VERSIONS = {
+    "0.5.17": Names(
+        version="0.5.17",
+        verify_span="TARGET_VERIFY",
+        fuses_nothing=frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "MistralForCausalLM"}),
+    ),
+    "0.5.23": Names(version="0.5.23", verify_span="VERIFY", fuses_nothing=frozenset()),
+}
+
+
+def names(version: str) -> Names:
+    """Return a version's names.
+
+    Raises:
+        ValueError: The version is not supported.
+    """
+    if version not in VERSIONS:
+        raise ValueError(
+            f"engine.version={version}: SGLang {' and '.join(VERSIONS)} are supported; install one"
+            " of them, or set engine.version to the one that yours is closest to"
+        )
+    return VERSIONS[version]
+
+
+def lacking(recorded: dict[str, list[str]]) -> list[str]:
+    """Return the names that a version's recorded answers no longer have, each with its place.
+
+    Args:
+        recorded: Names by place: `options`, `meta_info`, `speculative_meta_info`, `server_info`,
+            `metrics`.
+    """
+    wanted = {
+        "options": sorted(f"--{flag}" for flag in FLAGS),
+        "meta_info": META,
+        "speculative_meta_info": (*META, *SPEC_META),
+        "server_info": INFO,
+        "metrics": (DEVICE_TIMER,),
+    }
+    return [
+        f"{place}: {name}"
+        for place, found in wanted.items()
+        for name in found
+        if name not in recorded.get(place, [])
+    ]
+
+
+def fusable(architecture: str, num_layers: int) -> float | None:
+    """Return how many all-reduces of a forward the fused kernel can take, where that is measured.
+
+    Of the 2 x layers + 1, the embedding's and the last layer's second one stay apart; dense Qwen3
+    offers the attention side alone. Other architectures offer what a trace shows.
+    """
+    return {
+        "Qwen3MoeForCausalLM": 2.0 * num_layers - 1,
+        "DeepseekV3ForCausalLM": 2.0 * num_layers - 1,
+        "KimiK25ForConditionalGeneration": 2.0 * num_layers - 1,  # the same layers inside
+        "Qwen3ForCausalLM": float(num_layers),
+    }.get(architecture)

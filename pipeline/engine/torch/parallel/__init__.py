@@ -1,0 +1,1 @@
+"""Tensor parallelism: a leader and its ranks."""

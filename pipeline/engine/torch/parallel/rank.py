@@ -1,0 +1,111 @@
+"""One rank of a target that several run together: how it takes its place, and how it follows."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import torch
+import torch.distributed as dist
+
+from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
+from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.parallel.mailbox import Mailbox
+from pipeline.engine.torch.parallel.shards import Shard, shards
+from pipeline.engine.torch.timeslice import take_short_turns
+from verify.base import StepInput, TargetShape, VerifyStep
+from verify.native.plan import Plan
+from verify.ranks import meet
+
+_PR_SET_PDEATHSIG = 1
+
+PackedStep = tuple[bytes, bytes, bytes, int]  # tokens, positions, mask, start
+
+
+class Loads(Protocol):
+    """Loads one rank's part of a target; picklable, since every rank calls it in its process."""
+
+    def __call__(self, shard: Shard, device: torch.device) -> Llama:
+        """Return the target with this rank's weights and cache; joins and head are still local."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What a rank needs to take its place."""
+
+    loader: Loads
+    shape: TargetShape
+    world: int
+    device: str
+    rendezvous: str
+
+    def join(self, rank: int) -> Llama:
+        """Meet the other ranks and return this one's model, which works with theirs."""
+        if self.device == "cpu":
+            take_short_turns()
+        device = meet(rank, self.world, self.rendezvous, self.device)
+        group = dist.group.WORLD
+        assert group is not None
+        model = self.loader(shards(self.shape, self.world)[rank], device)
+        model.join = SeparateJoin(model.kernels, group)
+        head = VocabularyParallelHead(model.weights.head, self.shape.vocab_size, group)
+        model.weights = model.weights._replace(head=head)
+        return model
+
+
+def follow(ranks: Ranks, rank: int, mailbox_path: str, threads: int) -> None:
+    """Be one of the other ranks until rank 0 says close or is gone."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to handle
+    torch.set_num_threads(threads)
+    mailbox = Mailbox(ranks.world - 1, mailbox_path)
+    model = ranks.join(rank)
+    steps: dict[int, VerifyStep] = {}
+    with torch.inference_mode():
+        for command, arguments in mailbox.commands(rank - 1, parent):
+            if command == "close":
+                break
+            _obey(model, steps, command, arguments)
+    dist.destroy_process_group()
+    mailbox.close()
+
+
+def _obey(
+    model: Llama, steps: dict[int, VerifyStep], command: str, arguments: tuple[Any, ...]
+) -> None:
+    """Do what rank 0 does; `steps` are the ones that are built, by rank 0's numbers."""
+    if command == "forward":
+        model.forward(unpacked(arguments[0]))
+    elif command == "prefill":
+        tokens = torch.frombuffer(bytearray(arguments[0]), dtype=torch.int64)
+        cast(Plan, model.plan).prefill(tokens, torch.arange(len(tokens)))
+    elif command == "build":
+        number, backend, *room = arguments
+        with suppress(ValueError):  # rank 0 is refused alike, and says so
+            steps[number] = backend.build(model, *room)
+    elif command == "step":
+        steps[arguments[0]](unpacked(arguments[1]))
+    elif command == "drop":
+        steps.pop(arguments[0]).close()
+    elif command == "keep":
+        model.cache.length, rows = arguments
+        model.cache.keep(rows)
+
+
+def packed(step: StepInput) -> PackedStep:
+    """Return a step as bytes: pickling tensors would take a tenth of a verify step."""
+    tokens, positions, mask = (part.numpy().tobytes() for part in step[:3])
+    return tokens, positions, mask, step.start
+
+
+def unpacked(packed: PackedStep) -> StepInput:
+    """Return the step again."""
+    tokens, positions = (torch.frombuffer(bytearray(p), dtype=torch.int64) for p in packed[:2])
+    mask = torch.frombuffer(bytearray(packed[2]), dtype=torch.bool)
+    return StepInput(tokens, positions, mask.view(len(tokens), len(tokens)), packed[3])

@@ -1,0 +1,157 @@
+"""Against a recorded reference: counts exactly, times as ratios within each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pipeline.gate.arm import Arm
+from pipeline.gate.comparable import differences, pairs
+from pipeline.gate.decision.prediction import RecordedVerdict, RunFigure, against_recorded
+from pipeline.gate.decision.sequential import Verdict
+from pipeline.gate.exact import Text, exact_findings
+from pipeline.gate.figures import ABSOLUTE, summary
+from pipeline.gate.machine import machine_class
+from pipeline.gate.outcome import Answer, Outcome, Timed
+from pipeline.gate.reference import Reference, figures
+from pipeline.gate.settings import GateSettings
+
+MODE = "recorded reference"
+
+
+def compare_recorded(
+    arms: Sequence[Arm],
+    failures: Sequence[str],
+    reference: Reference,
+    machine: Mapping[str, str],
+    settings: GateSettings,
+    text: Text,
+) -> Outcome:
+    """Compare a measured grid with a recorded reference.
+
+    Args:
+        arms: The candidate's cells.
+        failures: Its cells that did not run.
+        reference: What was recorded.
+        machine: Facts of this machine (`pipeline.gate.machine.here`).
+        settings: What the gate is told.
+        text: Gives a token's text by its id.
+    """
+    apart = [*failures, *_machines(machine, reference.machine)]
+    apart += differences(arms, reference.arms, recorded=True)
+    both = [] if apart else pairs(arms, reference.arms)
+    findings = [f for ours, theirs in both for f in exact_findings(ours, theirs, text)]
+    verdicts = _verdicts(arms, reference, machine, settings) if both else {}
+    return Outcome(
+        answer=_answer(apart, any(f.fails for f in findings), [v for v, *_ in verdicts.values()]),
+        mode=MODE,
+        candidate=_version(machine),
+        reference=f"{_version(reference.machine)}, {len(reference.runs)} runs recorded",
+        promise=settings.promise,
+        differences=apart,
+        findings=findings,
+        timed=[_row(name, *each) for name, each in verdicts.items()],
+        arms=both,
+        notes=_notes(reference, machine),
+        advice="" if apart else _advice([v for v, *_ in verdicts.values()], settings),
+        figures=summary(arms),
+        measured="one run, each prompt repeated as measurement says",
+    )
+
+
+Judged = tuple[RecordedVerdict, RunFigure, RunFigure]
+
+
+def _verdicts(
+    arms: Sequence[Arm],
+    reference: Reference,
+    machine: Mapping[str, str],
+    settings: GateSettings,
+) -> dict[str, Judged]:
+    """Return the verdict on each figure, with the candidate's and the reference's first one.
+
+    Absolute figures count only where every recorded run is of this very machine.
+    """
+    same = all(run.fingerprint == machine["fingerprint"] for run in reference.runs)
+    ours = {
+        name: figure
+        for name, figure in figures(arms).items()
+        if (same or not name.endswith(ABSOLUTE))
+        and all(name in run.figures for run in reference.runs)
+    }
+    theirs = {name: [run.figures[name] for run in reference.runs] for name in ours}
+    return {
+        name: (
+            against_recorded(figure, theirs[name], len(ours), settings.promise, settings.run_noise),
+            figure,
+            theirs[name][0],
+        )
+        for name, figure in ours.items()
+    }
+
+
+def _answer(apart: Sequence[str], fails: bool, verdicts: Sequence[RecordedVerdict]) -> Answer:
+    """Return the verdict."""
+    found = {v.verdict for v in verdicts}
+    if apart:
+        return Answer.NOT_COMPARABLE
+    if fails or Verdict.REGRESSION in found:
+        return Answer.REGRESSION
+    return Answer.PASS if found == {Verdict.PASS} else Answer.UNDECIDED
+
+
+def _row(name: str, verdict: RecordedVerdict, ours: RunFigure, theirs: RunFigure) -> Timed:
+    """Return one figure's line."""
+    return Timed(
+        name=name,
+        candidate=math.exp(ours.value),
+        reference=math.exp(theirs.value),
+        slow_down=verdict.slow_down,
+        at_least=verdict.at_least,
+        at_most=verdict.at_most,
+        verdict=str(verdict.verdict),
+        power=f"from {verdict.judges:.1%} on",
+    )
+
+
+def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Return how the machines' classes differ."""
+    now, then = machine_class(ours), machine_class(theirs)
+    return [
+        f"machine class: {name} is {now[name] or 'unknown'}, the reference's is"
+        f" {then[name] or 'unknown'}"
+        for name in now
+        if now[name] != then[name]
+    ]
+
+
+def _notes(reference: Reference, machine: Mapping[str, str]) -> list[str]:
+    """Return what a reader must know of how times were compared."""
+    if all(run.fingerprint == machine["fingerprint"] for run in reference.runs):
+        return []
+    return ["another machine, or another state of it: absolute tok/s are not compared"]
+
+
+def _advice(verdicts: Sequence[RecordedVerdict], settings: GateSettings) -> str:
+    """Say what would decide, where something is open."""
+    if not verdicts:
+        return (
+            "undecided: no time was compared; that needs drafter=none in the grid and"
+            " measurement.min_repetitions=2 or more, here and in the reference"
+        )
+    worst = max((v.judges for v in verdicts if v.verdict is Verdict.UNDECIDED), default=0.0)
+    if not worst:
+        return ""
+    few = verdicts[0].references
+    return (
+        f"undecided: runs like these judge slow-downs from {worst:.1%} on, gate.min_effect is"
+        f" {settings.promise.min_effect:.1%}; record more runs of the reference ({few} now, 6 let"
+        " their own spread count), or measure side by side with baseline=GIT_REF"
+    )
+
+
+def _version(facts: Mapping[str, str]) -> str:
+    """Name a version by its commit."""
+    commit = facts.get("commit", "")
+    changes = " and changes" if facts.get("dirty") == "true" else ""
+    return f"{commit[:7]}{changes}" if commit else "a version without git"

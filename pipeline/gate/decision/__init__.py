@@ -1,0 +1,1 @@
+"""When a timed difference is a regression."""

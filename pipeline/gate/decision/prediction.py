@@ -1,0 +1,152 @@
+"""The decision against recorded runs, when the reference cannot run beside the candidate.
+
+Two runs of one version differ by more than the repetitions within each: another start, another
+hour, another machine of the class. That difference, the *run effect*, does not shrink with more
+repetitions or prompts, so the unit here is the run: one figure each, and the candidate is compared
+with what a further run of the reference would show (a prediction interval).
+
+- With six reference runs or more, their own spread says how large run effects are, and Student's
+  t allows for so few; nothing is assumed but that run effects are about normal.
+- With fewer, t would allow anything (at 1 % and three runs, a slow-down of 15 times the spread), so
+  the size of a run effect is taken from the setting `run_noise`, or from the spread if that is
+  larger. Such a gate's false-alarm rate is as true as that setting.
+
+Either way the candidate's own run effect remains, so only larger slow-downs can be judged than side
+by side: `judges` says from which size on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist, fmean, stdev
+
+import numpy as np
+
+from pipeline.gate.decision.promise import Promise
+from pipeline.gate.decision.sequential import Verdict
+
+ENOUGH_RUNS = 6  # Student's t at 1 % of three metrics: 4.5 with six runs, 5.1 with five, 12 with 3
+MEDIAN_NOISE = math.pi / 2  # variance of a median over that of a mean; a few are below it
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """One run's figure of one metric.
+
+    Attributes:
+        value: Mean over prompts of the log of a ratio within the run, of which more is worse.
+        noise: Its standard deviation from repetitions alone, on the log scale.
+    """
+
+    value: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class RecordedVerdict:
+    """What one metric came to against recorded runs; shares as in `sequential.MetricVerdict`.
+
+    Attributes:
+        verdict: `regression`, `pass` or `undecided`.
+        references: Reference runs.
+        slow_down: Estimate, as a share.
+        at_least: Slow-down that is proven.
+        at_most: Slow-down above which all is ruled out.
+        judges: Smallest slow-down that a run like this calls a regression with the declared
+            power. Where it is above `min_effect`, equal versions are mostly undecided.
+    """
+
+    verdict: Verdict
+    references: int
+    slow_down: float
+    at_least: float
+    at_most: float
+    judges: float
+
+
+def run_figure(ratios: Sequence[Sequence[float]]) -> RunFigure:
+    """Return a run's figure: over each prompt's repetitions the median, over prompts the mean.
+
+    Args:
+        ratios: By prompt, by repetition: positive ratios within the run, such as verify ms over
+            the baseline cell's decode ms. The same prompts in each run that is compared. Of
+            prompts that were repeated more often than others, the first repetitions count.
+
+    Raises:
+        ValueError: Less than two repetitions of a prompt, or a ratio that is not above zero.
+    """
+    fewest = min((len(repeated) for repeated in ratios), default=0)
+    if fewest < 2:
+        raise ValueError("gate: a figure needs prompts, each with at least 2 repetitions")
+    table = np.array([repeated[:fewest] for repeated in ratios], dtype=np.float64)
+    if not (np.isfinite(table) & (table > 0)).all():
+        raise ValueError("gate: a ratio is not above 0; leave its prompt out of every run")
+    logs = np.log(table)
+    noise = MEDIAN_NOISE * logs.var(axis=1, ddof=1).sum() / fewest / len(logs) ** 2
+    return RunFigure(float(np.median(logs, axis=1).mean()), math.sqrt(noise))
+
+
+def against_recorded(
+    candidate: RunFigure,
+    references: Sequence[RunFigure],
+    metrics: int,
+    promise: Promise,
+    run_noise: float,
+) -> RecordedVerdict:
+    """Decide on one metric of one run against runs recorded earlier.
+
+    Args:
+        candidate: The new run's figure.
+        references: Figures of reference runs, one or more.
+        metrics: Timed metrics of the gate, which share `promise.alpha`.
+        promise: What is declared.
+        run_noise: Standard deviation of a run effect, as a share; used under six references.
+
+    Raises:
+        ValueError: No reference, or a `run_noise` that is not above 0.
+    """
+    if not references:
+        raise ValueError("gate: no reference run; record one with gate.record=true")
+    if run_noise <= 0:
+        raise ValueError(f"gate.run_noise={run_noise}: above 0, such as 0.03")
+    spread = _spread(candidate, references, run_noise)
+    freedom = len(references) - 1 if len(references) >= ENOUGH_RUNS else math.inf
+    proof = quantile(1 - promise.alpha / metrics, freedom) * spread
+    ruled_out = quantile(promise.power, freedom) * spread
+    change = candidate.value - fmean(r.value for r in references)
+    at_least, at_most = math.expm1(change - proof), math.expm1(change + ruled_out)
+    verdict = Verdict.UNDECIDED
+    if at_least > promise.tolerance:
+        verdict = Verdict.REGRESSION
+    elif at_most < promise.min_effect:
+        verdict = Verdict.PASS
+    judges = math.expm1(math.log1p(promise.tolerance) + proof + ruled_out)
+    return RecordedVerdict(verdict, len(references), math.expm1(change), at_least, at_most, judges)
+
+
+def _spread(candidate: RunFigure, references: Sequence[RunFigure], run_noise: float) -> float:
+    """Return the standard deviation of the candidate's figure less the references' mean."""
+    number = len(references)
+    recorded = fmean(r.noise**2 for r in references)
+    observed = stdev(r.value for r in references) ** 2 if number > 1 else 0.0
+    if number >= ENOUGH_RUNS:  # what was observed holds the repetitions' noise already
+        return math.sqrt(observed * (1 + 1 / number) + max(0.0, candidate.noise**2 - recorded))
+    effect = max(math.log1p(run_noise) ** 2, observed)
+    return math.sqrt(effect * (1 + 1 / number) + candidate.noise**2 + recorded / number)
+
+
+@lru_cache(maxsize=64)
+def quantile(probability: float, freedom: float) -> float:
+    """Return a quantile of Student's t; of the normal for infinite degrees of freedom.
+
+    The law is summed over an angle, t = sqrt(freedom) tan(angle), in which it is bounded.
+    """
+    if math.isinf(freedom):
+        return NormalDist().inv_cdf(probability)
+    angle = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
+    law = np.cos(angle) ** (freedom - 1)
+    law = (law.cumsum() - law / 2) / law.sum()
+    return math.sqrt(freedom) * math.tan(float(np.interp(probability, law, angle)))

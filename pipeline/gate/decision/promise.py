@@ -1,0 +1,106 @@
+"""What a gate promises, and how many pairs it may measure: both fixed before the first pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.gate.decision.signed_rank import bounds
+
+SMALLEST_BLOCK = 12  # pairs: fewer rank little better than a count of signs
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The error rates and sizes that the gate declares.
+
+    Attributes:
+        alpha: Most probability that a gate of two equal versions says regression, over all its
+            timed metrics and looks.
+        power: Least probability that a metric slower by `min_effect` does not pass.
+        min_effect: Slow-down that must not pass, as a share: 0.03 is 3 % more time.
+        tolerance: Slow-down that two starts of the same code may show, as a share. In simulation
+            (`experiments/gate/false_alarms.py`) it covers starts that differ by a standard
+            deviation of up to two thirds of it.
+    """
+
+    alpha: float = 0.01
+    power: float = 0.95
+    min_effect: float = 0.03
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 < self.alpha <= 0.2:
+            raise ValueError(f"gate.alpha={self.alpha}: above 0, and at most 0.2")
+        if not 0.5 <= self.power < 1:
+            raise ValueError(f"gate.power={self.power}: 0.5 or more, and under 1")
+        if not 0 <= self.tolerance < self.min_effect:
+            raise ValueError(
+                f"gate.tolerance={self.tolerance}: 0 or more, and under"
+                f" gate.min_effect={self.min_effect}"
+            )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A promise and the pairs to keep it with.
+
+    Attributes:
+        block: Pairs that are ranked together; a look follows each block. A whole number of rounds
+            over the prompts (`plan_rounds`).
+        blocks: Looks at most.
+        metrics: Timed metrics that share the error budget.
+        promise: What is declared.
+    """
+
+    block: int
+    blocks: int
+    metrics: int
+    promise: Promise
+
+    @property
+    def pairs(self) -> int:
+        """Pairs at most."""
+        return self.block * self.blocks
+
+    @property
+    def slow_bounds(self) -> tuple[int, ...]:
+        """Rank sums after each block that prove a slow-down; `alpha` is shared by the metrics."""
+        return bounds(self.block, self.blocks, self.promise.alpha / self.metrics)
+
+    @property
+    def fast_bounds(self) -> tuple[int, ...]:
+        """Rank sums, of values turned about, after each block that rule a slow-down out."""
+        return bounds(self.block, self.blocks, 1 - self.promise.power)
+
+
+def plan_rounds(prompts: int, max_rounds: int, metrics: int, promise: Promise) -> Plan:
+    """Return the plan of up to `max_rounds` rounds, with a look after every 12 pairs or more.
+
+    Args:
+        prompts: Pairs of one round: each prompt is answered by both sides once.
+        max_rounds: Rounds that the time allows; those that fill no block are not run.
+        metrics: Timed metrics.
+        promise: What is declared.
+
+    Raises:
+        ValueError: Not one block fits into the rounds.
+    """
+    rounds = math.ceil(SMALLEST_BLOCK / prompts)
+    if max_rounds < rounds:
+        raise ValueError(
+            f"gate.max_rounds={max_rounds}: {prompts} prompts need at least {rounds} rounds for"
+            f" one look at {SMALLEST_BLOCK} pairs"
+        )
+    return Plan(prompts * rounds, max_rounds // rounds, metrics, promise)
+
+
+def candidate_first(pairs: int, seed: int) -> tuple[bool, ...]:
+    """Draw for each pair whether the candidate answers first: a fair coin, independent each time.
+
+    The test is exact because of these coins alone, so alternating is no substitute.
+    """
+    return tuple(bool(coin) for coin in np.random.default_rng(seed).integers(0, 2, pairs))

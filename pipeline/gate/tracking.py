@@ -1,0 +1,142 @@
+"""The gate in MLflow: references by grid and machine class, each run of the gate, and the trend.
+
+Everything goes through `pipeline.track.Tracker`, which owns MLflow.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.gate.decision.trend import FEWEST_RUNS, trend
+from pipeline.gate.machine import class_digest
+from pipeline.gate.outcome import Answer, Outcome
+from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
+from pipeline.track import Tracker, answering
+
+REFERENCE, GATE = "gate_reference", "gate"  # tag `kind`
+FILE = "reference.json"
+
+
+def save_reference(tracker: Tracker, reference: Reference, grid: str, sweep_id: str) -> str:
+    """Keep a recorded run as a reference; return the MLflow run's id."""
+    tags = {
+        "kind": REFERENCE,
+        "grid": grid,
+        "machine_class": class_digest(reference.machine),
+        "answers": answers_digest(reference.arms),
+        "sweep_id": sweep_id,
+        "commit": reference.machine.get("commit", ""),
+    }
+    with answering():
+        run = tracker.client.create_run(tracker.experiment_id, tags=tags, run_name="gate reference")
+        tracker.client.log_text(run.info.run_id, dump(reference), FILE)
+        tracker.client.set_terminated(run.info.run_id)
+        return str(run.info.run_id)
+
+
+def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> Reference:
+    """Return the newest reference of a grid and machine class, with the runs that agree with it.
+
+    Raises:
+        ValueError: There is none.
+    """
+    with answering():
+        runs = _search(tracker, _query(REFERENCE, grid, machine), MOST_RUNS)
+        same = [r for r in runs if r.data.tags["answers"] == runs[0].data.tags["answers"]]
+        found = [_download(tracker, run.info.run_id) for run in same]
+    if not found:
+        raise ValueError(
+            "reference=mlflow: no reference of this grid and machine class; record one with"
+            " gate.record=true, or name a file"
+        )
+    newest = found[0]
+    for older in found[1:]:
+        if not newest.apart(older):
+            newest = newest.with_run(older)
+    return newest
+
+
+def log_outcome(
+    tracker: Tracker, outcome: Outcome, grid: str, machine: Mapping[str, str], folder: Path
+) -> None:
+    """Log a run of the gate: verdict, figures and all files that it wrote."""
+    tags = {
+        "kind": GATE,
+        "grid": grid,
+        "machine_class": class_digest(machine),
+        "verdict": outcome.answer,
+        "mode": outcome.mode,
+        "candidate": outcome.candidate,
+        "reference": outcome.reference,
+    }
+    values = outcome.figures | {f"slow_down/{t.name}": t.slow_down for t in outcome.timed}
+    values["findings"] = float(len(outcome.findings))
+    with answering():
+        client = tracker.client
+        run = client.create_run(
+            tracker.experiment_id, tags=tags, run_name=f"gate: {outcome.answer}"
+        )
+        for name, value in values.items():
+            client.log_metric(run.info.run_id, key(name), value)
+        client.log_artifacts(run.info.run_id, str(folder))
+        client.set_terminated(run.info.run_id)
+
+
+def drifts(
+    tracker: Tracker, outcome: Outcome, grid: str, machine: Mapping[str, str], runs: int
+) -> list[str]:
+    """Return a line for each figure that grew steadily over the last runs that were no regression.
+
+    Args:
+        tracker: Where the earlier runs are.
+        outcome: This run.
+        grid: The grid's name.
+        machine: This machine's facts.
+        runs: Runs to look at, this one included.
+    """
+    query = f"{_query(GATE, grid, machine)} and tags.verdict != '{Answer.REGRESSION}'"
+    with answering():
+        past = _search(tracker, query, max(runs - 1, 1))[::-1]
+    lines = []
+    for name, value in outcome.figures.items():
+        series = [r.data.metrics[key(name)] for r in past if key(name) in r.data.metrics]
+        if runs and len(series) + 1 >= FEWEST_RUNS:
+            promise = outcome.promise
+            found = trend([*series, value], promise.alpha / len(outcome.figures), promise.tolerance)
+            if found.drifts:
+                lines.append(
+                    f"slow drift over {found.runs} runs: {name} grew {found.change:+.1%}"
+                    f" (p {found.p:.1g})"
+                )
+    return lines
+
+
+def key(name: str) -> str:
+    """Return a name as MLflow takes it."""
+    return re.sub(r"[^\w\-. /]", "_", name)
+
+
+def _query(kind: str, grid: str, machine: Mapping[str, str]) -> str:
+    """Return what finds the runs of a kind that were of a grid, on machines of one class."""
+    same = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
+    return f"tags.kind = '{kind}' and {same}"
+
+
+def _search(tracker: Tracker, query: str, most: int) -> Sequence[Any]:
+    """Return the newest runs of a query, newest first."""
+    return list(
+        tracker.client.search_runs(
+            [tracker.experiment_id], query, max_results=most, order_by=["start_time DESC"]
+        )
+    )
+
+
+def _download(tracker: Tracker, run_id: str) -> Reference:
+    """Read the reference of a run."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(tracker.client.download_artifacts(run_id, FILE, place))
+        return load(path.read_text(), f"mlflow run {run_id}")

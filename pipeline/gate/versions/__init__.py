@@ -1,0 +1,1 @@
+"""Two versions of the code, each in a process of its own."""

@@ -1,0 +1,1 @@
+"""Which measured cells count: proven, lossless, comparable."""

@@ -1,0 +1,138 @@
+"""Which cells count: baselines, exclusions and voids, decided over all cells of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.beside import apart, beside
+from pipeline.judge.identities import MOST_LOOPING, SPEED_UP_TOLERANCE, own_fault, speed_fault
+from pipeline.judge.lossless import Losslessness, compare_outputs
+from pipeline.measure import Measurement, measure
+from pipeline.measure.loops import looping_prompts
+from pipeline.measure.totals import by_prompt
+from pipeline.record.record import CellRecord, Status
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The judged cells of one comparison: same target, engine, workload and sampling.
+
+    Attributes:
+        records: The cells in the given order; those that fail a check are void, with the reason.
+        best: The best baseline: the fastest `none` cell that counts, or None. Where cells were
+            measured in groups and a `none` cell as fast as that took turns with more of them, it is
+            that one.
+        exclude: Prompts that loop in any arm that counts; left out of every arm alike.
+        measurements: By cell id, of every cell that counts.
+        lossless: By cell id, of every greedy cell that was compared.
+        apart: Ids of cells that count and are known not to have taken turns with the best baseline.
+    """
+
+    records: tuple[CellRecord, ...]
+    best: CellRecord | None
+    exclude: frozenset[str]
+    measurements: dict[str, Measurement]
+    lossless: dict[str, Losslessness]
+    apart: frozenset[str] = frozenset()
+
+
+def judge(records: Sequence[CellRecord]) -> list[CellRecord]:
+    """Return the cells in their order, those that fail a check marked void with the reason."""
+    judged = {r.cell_id: r for comparison in compare(records) for r in comparison.records}
+    return [judged[record.cell_id] for record in records]
+
+
+def compare(records: Sequence[CellRecord]) -> list[Comparison]:
+    """Judge and measure cells, grouped by what they share, in the order of first appearance.
+
+    A cell is void if its counts or times contradict each other, if its greedy output differs from
+    plain decode's without a near tie, or if more than half of its prompts loop. A void cell is no
+    baseline, and its loops exclude no other cell's prompts. A speed-up is against the best baseline
+    as it was measured in the cell's own turns, where it was (`pipeline.beside`).
+    """
+    groups: dict[str, list[CellRecord]] = {}
+    for record in records:
+        groups.setdefault(record.comparison, []).append(record)
+    return [_compare(group) for group in groups.values()]
+
+
+def _compare(group: Sequence[CellRecord]) -> Comparison:
+    """Judge the cells of one comparison: alone, then against each other, then by speed."""
+    cells = {r.cell_id: _void(r, own_fault(r)) for r in group}
+    lossless = _check_outputs(cells)
+    exclude = frozenset[str]().union(*(looping_prompts(r) for r in _ok(cells)))
+    prompts = {p.prompt_id for r in _ok(cells) for p in r.repetitions[0]}
+    if len(exclude) > MOST_LOOPING * len(prompts):
+        reason = f"{len(exclude)} of {len(prompts)} prompts loop in one arm or another"
+        cells |= {r.cell_id: _void(r, reason) for r in _ok(cells)}
+    reason = "no prompt with a verify step is left beside those that loop"
+    cells |= {r.cell_id: _void(r, reason) for r in _ok(cells) if not by_prompt(r, exclude)}
+    best = _best_baseline(_ok(cells), exclude)
+    measurements = {}
+    for record in _ok(cells):
+        measurement = measure(record, best and beside(record, best), exclude)
+        cells[record.cell_id] = _void(record, speed_fault(measurement))
+        if cells[record.cell_id].status is Status.OK:
+            measurements[record.cell_id] = measurement
+    away = frozenset(r.cell_id for r in _ok(cells) if best is not None and apart(r, best))
+    return Comparison(tuple(cells.values()), best, exclude, measurements, lossless, away)
+
+
+def _void(record: CellRecord, reason: str) -> CellRecord:
+    """Mark a cell that counts as void, if there is a reason."""
+    if record.status is Status.OK and reason:
+        return record.ended(Status.VOID, reason)
+    return record
+
+
+def _ok(cells: dict[str, CellRecord]) -> list[CellRecord]:
+    """Return the cells that count."""
+    return [r for r in cells.values() if r.status is Status.OK]
+
+
+def _check_outputs(cells: dict[str, CellRecord]) -> dict[str, Losslessness]:
+    """Compare greedy outputs, baselines first, and void in place the cells that differ."""
+    results = {}
+    for record in sorted(_ok(cells), key=lambda r: not r.is_baseline):
+        if record.greedy:
+            result = compare_outputs(record, _reference(record, _ok(cells)))
+            results[record.cell_id] = result
+            cells[record.cell_id] = _void(record, result.reason)
+    return results
+
+
+def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> CellRecord | None:
+    """Return the plain-decode cell whose output a cell must repeat.
+
+    For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
+    the one with the eager `extend`, since capture and fusion are what may have broken the others.
+    """
+    plain = [r for r in cells if r.is_baseline and r.cell_id != record.cell_id]
+    if record.is_baseline:
+        return next((r for r in plain if r.params["verify"] == "extend"), None)
+    same = (r for r in plain if r.params["verify"] == record.params["verify"])
+    return next(same, _best_baseline(plain, frozenset()))
+
+
+def _best_baseline(cells: Sequence[CellRecord], exclude: frozenset[str]) -> CellRecord | None:
+    """Return the fastest plain-decode cell.
+
+    A nearly equal one goes before it if more drafted cells took turns with that: what the two
+    differ by is less than what a machine may change between groups.
+    """
+    plain = [r for r in cells if r.is_baseline]
+    if not plain:
+        return None
+    fastest = max(plain, key=lambda r: measure(r, None, exclude).overall.tok_s.value)
+    drafted = [r for r in cells if not r.is_baseline]
+    beside_it = {r.cell_id: sum(not apart(d, r) for d in drafted) for r in plain}
+    more = [r for r in plain if beside_it[r.cell_id] > beside_it[fastest.cell_id]]
+    equal = [r for r in more if _nearly_equal(fastest, r, exclude)]
+    return max(equal, key=lambda r: beside_it[r.cell_id], default=fastest)
+
+
+def _nearly_equal(fastest: CellRecord, other: CellRecord, exclude: frozenset[str]) -> bool:
+    """Say whether plain decode gains no more from the faster cell than a check would let pass."""
+    versus = measure(fastest, beside(fastest, other), exclude).overall.versus
+    return versus is not None and versus.speed_up.value <= 1 + SPEED_UP_TOLERANCE

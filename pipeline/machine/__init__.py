@@ -1,0 +1,1 @@
+"""The machine that a sweep runs on: lock, leftovers, load, provenance, cache."""

@@ -1,0 +1,187 @@
+"""Intervals and the stop rule: what is resampled, what is held fixed, and when to stop repeating.
+
+Two different questions, two intervals:
+
+- *Reported* intervals say how far a figure would move with other prompts of the same classes. The
+  unit is the prompt: its repetitions are pooled, prompts are resampled with replacement inside
+  their class (`bootstrap`). A speed-up resamples the same prompts in both cells.
+- The *stop rule* asks whether repeating the same prompts once more would still pay. Repeating can
+  only shrink timing noise, never the variation between prompts, so its interval holds the prompts
+  fixed: the unit is the repetition of the whole workload (`half_width`).
+
+A handful of prompts per class is normal, and there plain percentiles cover far less than they claim
+(77 % instead of 95 % at four prompts), so they are stretched about the figure. Hesterberg 2015,
+"What Teachers Should Know About the Bootstrap" (https://arxiv.org/abs/1411.5279), gives the reason
+and moves the percentiles instead, which cannot leave the range of so few prompts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from statistics import NormalDist, fmean, stdev
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.cell.response import Response
+
+LEVEL = 0.95
+RESAMPLES = 4000
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """A figure with its 95 % interval; `low` and `high` are NaN where none can be given."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap(statistic: Callable[[Floats], Floats], strata: Sequence[str]) -> Interval:
+    """Return a positive statistic's percentile interval over prompts, resampled in their class.
+
+    Both ends are stretched about the figure, on a log scale, by what Student's t and the lost
+    degrees of freedom add to the normal. The resamples depend on `strata` alone, so a figure of
+    two cells is paired by computing both inside `statistic`.
+
+    Args:
+        statistic: Maps weights [B, P], how often each prompt is in a resample, to [B] values.
+        strata: The class of each of the P prompts.
+
+    Returns:
+        The statistic of all prompts, once each, and its interval; without degrees of freedom (no
+        class has two prompts) the interval is NaN.
+    """
+    value = float(statistic(np.ones((1, len(strata))))[0])
+    freedom = len(strata) - len(set(strata))
+    if freedom < 1:
+        return Interval(value, math.nan, math.nan)
+    stretch = student(freedom) / student(10**6) * math.sqrt(len(strata) / freedom)
+    ends = np.quantile(statistic(_weights(tuple(strata))), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = (value * (float(end) / value) ** stretch for end in ends)
+    return Interval(value, low, high)
+
+
+@lru_cache(maxsize=16)  # the classes of one workload, and all of them: a megabyte a class
+def _weights(strata: tuple[str, ...]) -> Floats:
+    """Return [B, P] counts: each class drawn with replacement as often as it has prompts."""
+    generator = np.random.default_rng(0)
+    weights = np.zeros((RESAMPLES, len(strata)))
+    for stratum in sorted(set(strata)):
+        members = [i for i, name in enumerate(strata) if name == stratum]
+        share = [1 / len(members)] * len(members)
+        weights[:, members] = generator.multinomial(len(members), share, size=RESAMPLES)
+    return weights
+
+
+def student(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t: exact to 1 % (Cornish-Fisher from 3 degrees on).
+
+    Args:
+        freedom: Degrees of freedom, at least 1.
+    """
+    p = (1 + LEVEL) / 2
+    if freedom == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if freedom == 2:
+        return (2 * p - 1) * math.sqrt(1 / (2 * p * (1 - p)))
+    z = NormalDist().inv_cdf(p)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+def half_width(repetitions: Sequence[Sequence[Response]]) -> float:
+    """Return the relative half-width of tok/s from repetition noise alone, prompts held fixed.
+
+    Each repetition of the whole workload gives one tok/s; this is Student's 95 % interval of
+    their mean, over the mean. Noise that hits a whole repetition (another process, a clock that
+    drops) counts in full, which pooling the prompts' own spreads would hide. NaN for fewer than
+    two repetitions.
+    """
+    if len(repetitions) < 2:
+        return math.nan
+    rates = _rates(repetitions)
+    return student(len(rates) - 1) * standard_error(rates) / fmean(rates)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a mean of equally noisy values; NaN of a single one."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def noise(repetitions: Sequence[Sequence[Response]]) -> str:
+    """Say how far repetitions tell tok/s, "" where there is only one.
+
+    Student's interval of two is so wide that it tells nobody anything: they are told apart.
+    """
+    if len(repetitions) < 2:
+        return ""
+    if len(repetitions) == 2:
+        return f"2 repetitions {100 * scatter(repetitions):.1f} % apart"
+    return f"±{100 * scatter(repetitions):.1f} %"
+
+
+def scatter(repetitions: Sequence[Sequence[Response]]) -> float:
+    """Return how far repetitions leave tok/s unknown, as a share of it.
+
+    That is how far two are apart, of more their interval's half-width; NaN for fewer than two.
+    """
+    if len(repetitions) != 2:
+        return half_width(repetitions)
+    rates = _rates(repetitions)
+    return abs(rates[0] - rates[1]) / fmean(rates)
+
+
+def _rates(repetitions: Sequence[Sequence[Response]]) -> list[float]:
+    """Return the tokens per ms of each repetition of the whole workload."""
+    return [
+        sum(sum(r.committed) for r in responses) / sum(r.decode_ms for r in responses)
+        for responses in repetitions
+    ]
+
+
+def stop_reason(
+    repetitions: Sequence[Sequence[Response]],
+    precision: float,
+    min_repetitions: int,
+    max_repetitions: int,
+    max_seconds: float,
+) -> str:
+    """Say why a cell should not be repeated again, or "" to go on.
+
+    The interval here is that of repetition noise with the prompts held fixed (`half_width`), since
+    that is all that repeating can improve; the reported intervals are wider, over prompts.
+
+    Args:
+        repetitions: Finished repetitions of the same prompts.
+        precision: Wanted half-width of tok/s as a share of it, such as 0.02.
+        min_repetitions: Repetitions before `precision` may end it. Budgets end it even so.
+        max_repetitions: Budget of repetitions.
+        max_seconds: Budget of generation time, prefill included; a repetition that would pass it
+            is not begun. The first one always runs.
+    """
+    count = len(repetitions)
+    if count == 0:
+        return ""
+    width = half_width(repetitions)
+    seconds = sum(r.prefill_ms + r.decode_ms for rep in repetitions for r in rep) / 1000
+    if count >= min_repetitions and width <= precision:
+        return f"precise: ±{100 * width:.1f} % of tok/s after {count} repetitions"
+    after = f"{noise(repetitions)} of tok/s after {count} repetitions"
+    if count == 1:
+        after = "noise of tok/s unknown after 1 repetition"
+    if count == 2:
+        after = f"tok/s of its {noise(repetitions)}"
+    if count >= max_repetitions:
+        return f"max_repetitions {max_repetitions} reached: {after}"
+    if seconds * (count + 1) / count > max_seconds:
+        return f"max_seconds {max_seconds:g}: {seconds:.1f} s spent, no time for another: {after}"
+    return ""

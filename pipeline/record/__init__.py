@@ -1,0 +1,1 @@
+"""What is kept of a cell and of a sweep, on disk."""

@@ -1,0 +1,141 @@
+"""The verdict's part of a report: which lever, what to serve, what is known to go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import code, comparison_names, number, table, times
+from pipeline.report.plots.iso_speed import iso_speed
+from pipeline.report.plots.panels import DPI
+from pipeline.report.plots.waterfall import waterfall
+from pipeline.roi.advisor import advisor_section
+from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts
+from pipeline.roi.deploy import deploy_command
+from pipeline.roi.details import breakdowns
+from pipeline.roi.plan import write_plan
+from pipeline.roi.step_anatomy import anatomy
+from pipeline.roi.text import narrowing, next_lever
+
+INVESTMENTS = (
+    "class",
+    "best with a drafter",
+    "invest next in",
+    "gives tok/s",
+    "x baseline",
+    "now (95 %)",
+    "accept length",
+    "break-even",
+    "its floor (verify only)",
+)
+
+
+def sections(
+    comparison: Comparison, names: Mapping[str, str], folder: Path, prefix: str = ""
+) -> Iterator[str]:
+    """Write the plots and the plan into the folder, and yield the Markdown blocks.
+
+    What stands behind them is in `pipeline.roi.details`.
+
+    Args:
+        comparison: Judged cells of one target, engine and workload.
+        names: Each cell's name by its id.
+        folder: The report's folder.
+        prefix: Before each file's name, to tell comparisons apart.
+    """
+    verdicts = class_verdicts(comparison, names)
+    if verdicts:
+        yield "## What to invest in"
+        yield from _investments(verdicts)
+        yield from _plots(comparison, folder, prefix)
+        yield from _recommended(verdicts)
+    yield from advisor_section(comparison, names)
+
+
+def _investments(verdicts: list[ClassVerdict]) -> Iterator[str]:
+    """Yield where each class stands, its next lever, and what would narrow a lever's worth."""
+    yield table(INVESTMENTS, map(_investment, verdicts), text=3)
+    yield (
+        "Next is the lever that gains most even at its low end, or else by the middle of its"
+        " range. Undecided: too few prompts to tell from plain decoding. The floor of break-even is"
+        " what is left of it if draft and host cost nothing."
+    )
+    clashes = _by_class((found, clash) for found in verdicts for clash in found.verdict.clashes)
+    if clashes:
+        yield "\n".join(
+            f"- **Does not fit** on {where}: {what}." for what, where in clashes.items()
+        )
+    wanted = ((found, said) for found in verdicts if (said := narrowing(found.verdict)))
+    for what, where in _by_class(wanted).items():
+        yield f"**Measure next** ({where}): {what}."
+
+
+def _investment(found: ClassVerdict) -> tuple[str, ...]:
+    """Return one class's row."""
+    at = found.verdict.situation
+    undecided = "" if found.decided else ", undecided"
+    return (
+        found.category,
+        found.name,
+        *next_lever(found.verdict),
+        f"{times(found.speed_up)}{undecided}",
+        f"{at.accept_length:.2f}",
+        f"{at.levers.break_even:.2f}",
+        f"{at.levers.break_even_floor:.2f}",
+    )
+
+
+def _by_class(said: Iterable[tuple[ClassVerdict, str]]) -> dict[str, str]:
+    """Return the classes by what is said of them, in order: what is said of several comes once."""
+    where: dict[str, list[str]] = {}
+    for found, text in said:
+        where.setdefault(text, []).append(found.category)
+    return {text: ", ".join(categories) for text, categories in where.items()}
+
+
+def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
+    """Write the two plots and the plan, and yield the pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = iso_speed(comparison)
+    if figure:
+        figure.savefig(folder / f"{prefix}iso_speed.png", dpi=DPI)
+        yield f"![Accept length against step time, lines of equal speed]({prefix}iso_speed.png)"
+    found = anatomy(comparison, breakdowns(comparison, folder))
+    if found:
+        waterfall(found).savefig(folder / f"{prefix}waterfall.png", dpi=DPI)
+        title = comparison_names([comparison.records])[0]
+        plan = write_plan(found, title, folder, prefix)
+        yield f"![From the measured step to the floor]({prefix}waterfall.png)"
+        yield f"The plan, from the same figures: [{plan}]({plan})."
+
+
+def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:
+    """Yield which cell to serve by class, the command that does, and what would change it."""
+    yield "## What to serve"
+    yield "\n".join(f"- {_serve(found)}" for found in verdicts)
+    shown = ((v, deploy_command(v.record)) for v in verdicts if v.shown)
+    for command, where in _by_class(shown).items():
+        yield f"Serve {where} with SGLang:"
+        yield code(command)
+
+
+def _serve(found: ClassVerdict) -> str:
+    """Say what to serve on one class and what would change that."""
+    at = found.verdict.situation
+    needed = number(at.levers.needed_step_ms)
+    if found.shown:
+        return (
+            f"**{found.category}: {found.name}** ({found.speed_up.value:.2f}x). It stops paying"
+            f" below an accept length of {at.levers.break_even:.2f} or above {needed} ms a step."
+        )
+    if found.speed_up.value > 1:
+        return (
+            f"**{found.category}: plain decoding** until more prompts show that {found.name} pays:"
+            f" {found.speed_up.value:.2f}x is not shown to differ from 1."
+        )
+    return (
+        f"**{found.category}: plain decoding.** {found.name} pays from an accept length of"
+        f" {at.levers.break_even:.2f} (now {at.accept_length:.2f}) or below {needed} ms a step"
+        f" (now {number(at.step_ms)})."
+    )

@@ -1,0 +1,1 @@
+"""What each lever is worth."""

@@ -1,0 +1,110 @@
+"""Levers that raise accept length: more data, another drafter, a number that someone believes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.measure.wording import number
+from pipeline.roi import public_figures as public
+from pipeline.roi.gains import Gain, Side
+from pipeline.roi.levers.gain import Basis, Range, known
+from pipeline.roi.numbers import Numbers
+from pipeline.roi.situation import Situation
+
+TRAIN = "train on a tenth of the new samples first: two points of accept length fix the slope"
+
+
+# Share of the step that a trained drafter adds: 3.3 of 33 ms in the pivot; 12 of 50 ms where the
+# drafter runs eagerly beside a captured verify of a small target on a CPU.
+DRAFT_COST = (1.10, 1.25)
+
+
+def copies(at: Situation) -> bool:
+    """Return whether the drafter copies text instead of running a model."""
+    return at.drafter.lower().replace("-", "").startswith("ngram")
+
+
+def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
+    """Yield what a longer accept length is worth at today's step time."""
+    if not copies(at):  # there is nothing to train
+        yield _more_data(at, numbers)
+        yield Gain(
+            "training data of a domain that is missing",
+            Side.ACCEPT,
+            _change(at, 1.0, public.MISSING_DOMAIN),
+            Range(1.0, public.MISSING_DOMAIN, Basis.PUBLIC, _CARD_DOMAIN),
+            "measure accept length by workload class: a class far below the others is the gap",
+        )
+    yield _another_drafter(at, numbers)
+    target = numbers.get("accept_length_to")
+    if target is not None:
+        if at.width and target > at.width:
+            raise ValueError(f"accept_length_to={target:g}: at most the width, {at.width}")
+        yield Gain(
+            f"accept length {number(target)}",
+            Side.ACCEPT,
+            f"{number(at.accept_length)} → {number(target)}",
+            known(target / at.accept_length, Basis.ASSUMED, "accept_length_to"),
+            "nothing: you gave one number",
+        )
+
+
+_CARD_DOMAIN = public.K25_CARD + " (CEval 1.48 → 2.30 once its domain was in the data)"
+
+
+def _more_data(at: Situation, numbers: Numbers) -> Gain:
+    """Return what more samples of the same domains are worth."""
+    samples, wanted = numbers.get("samples"), numbers.get("samples_to")
+    factor = wanted / samples if samples and wanted else 2.0
+    if factor <= 1:
+        raise ValueError(
+            f"samples_to={wanted:.0f}: must be more than samples={samples:.0f}, which you have"
+        )
+    low, high = public.more_data(factor)
+    named = f"{samples:.0f} → {wanted:.0f} samples" if samples and wanted else "twice the samples"
+    return Gain(
+        f"more training data ({named})",
+        Side.ACCEPT,
+        _change(at, low, high),
+        Range(
+            low,
+            high,
+            Basis.PUBLIC,
+            f"low: {public.K25_CARD} (300k → 600k samples); high: 8x data is about +22 %,"
+            f" {public.EAGLE3_PAPER}",
+        ),
+        TRAIN,
+    )
+
+
+def _another_drafter(at: Situation, numbers: Numbers) -> Gain:
+    """Return what a published drafter is worth, at today's draft cost.
+
+    Raises:
+        ValueError: The target is not one whose drafters are known.
+    """
+    target = numbers.words.get("target")
+    low, high = public.EAGLE3_ACCEPT
+    source = "EAGLE-3 at 3 steps, 10th to 90th percentile of 88 cells: " + public.SPECBUNDLE
+    if target is not None:
+        if target not in public.PUBLISHED_DRAFTERS:
+            known_targets = ", ".join(public.PUBLISHED_DRAFTERS)
+            raise ValueError(f"target={target}: published drafters are known of {known_targets}")
+        low, high, source = public.PUBLISHED_DRAFTERS[target]
+    change = f"accept length {number(at.accept_length)} → {number(low)}–{number(high)}"
+    least, most = 1.0, 1.0
+    if copies(at):
+        (least, most), change = DRAFT_COST, f"{change}, and 10–25 % more step to draft"
+    return Gain(
+        "a trained drafter as published" if copies(at) else "another drafter, a published one",
+        Side.ACCEPT,
+        change,
+        Range(low / at.accept_length / most, high / at.accept_length / least, Basis.PUBLIC, source),
+        "serve that drafter for one class of your own prompts and read its accept length",
+    )
+
+
+def _change(at: Situation, low: float, high: float) -> str:
+    """Write what accept length becomes."""
+    now = at.accept_length
+    return f"{number(now)} → {number(now * low)}–{number(now * high)}"

@@ -1,0 +1,160 @@
+"""From composed configs to cells: everything is built and checked before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.cell.cell import Cell
+from pipeline.cell.response import Prompt
+from pipeline.config.messages import folded
+from pipeline.machine.cache import cache_root
+from pipeline.machine.provenance import masked
+from pipeline.sweep.planned import Planned
+from pipeline.target.target import Target
+from pipeline.typed import check_types
+from pipeline.workload.prompts import check_draft, check_lengths, prompts_digest
+from pipeline.workload.sources import Workload
+
+PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
+ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
+
+
+class Refused(ValueError):
+    """A grid that cannot run; one line per mistake."""
+
+
+def build_cells(
+    configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]], on_impossible: str
+) -> list[Planned]:
+    """Build and check the cell of every config; equal cells become one.
+
+    Args:
+        configs: One composed config per job.
+        overrides: The overrides that made each of them.
+        on_impossible: `refuse` the grid for one impossible cell, or `skip` that cell.
+
+    Raises:
+        Refused: With all mistakes of all cells, each once, and the overrides that it belongs to.
+    """
+    if on_impossible not in ("refuse", "skip"):
+        raise Refused(f"on_impossible={on_impossible}: must be refuse or skip")
+    builder, planned = _Builder(cache_root(configs[0].cache)), dict[str, Planned]()
+    mistakes: dict[str, list[Sequence[str]]] = {}
+    for config, job in zip(configs, overrides, strict=True):
+        try:
+            found = builder.plan(config, job)
+            if found.impossible and on_impossible == "refuse":
+                raise ValueError(f"{found.impossible} (or leave it out: on_impossible=skip)")
+            planned.setdefault(found.cell.cell_id, found)
+        except ValueError as error:
+            mistakes.setdefault(folded(error), []).append(job)
+    if mistakes:
+        raise Refused("\n".join(_named(mistakes, overrides)))
+    return list(planned.values())
+
+
+def command(overrides: Sequence[str]) -> str:
+    """Return the command line of these overrides; resuming is not part of what reproduces."""
+    kept = (o for o in overrides if not o.startswith("resume="))
+    return masked(" ".join(["python -m pipeline", *map(shlex.quote, kept)]))
+
+
+def build_part(config: DictConfig, name: str) -> Any:
+    """Build the class that a part of the config names.
+
+    Raises:
+        ValueError: It names a class of another project, or the class refuses its settings.
+    """
+    node = config[name]
+    for target in _targets(OmegaConf.to_container(node)):
+        if not target.startswith(ROOMS):
+            raise ValueError(
+                f"{name}._target_={target}: only classes in drafters, verify and pipeline"
+            )
+    try:
+        _check_fields(node, name)
+        return instantiate(node, _convert_="all")
+    except (InstantiationException, OmegaConfBaseException) as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
+            raise ValueError(f"{name}: {cause}") from None
+        raise ValueError(str(cause)) from None
+
+
+def _check_fields(node: DictConfig, name: str) -> None:
+    """Refuse values of another type than the part's class wants."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    with contextlib.suppress(ImportError):  # instantiating says what cannot be found
+        check_types(name, get_class(node._target_), values)
+
+
+@dataclass
+class _Builder:
+    """Builds cells; prompts are loaded once for each workload and target."""
+
+    cache: Path
+    _prompts: dict[tuple[Workload, Target], tuple[Prompt, ...] | ValueError] = field(
+        default_factory=dict
+    )
+
+    def plan(self, config: DictConfig, overrides: Sequence[str]) -> Planned:
+        """Build one cell and ask its engine whether it can run."""
+        parts = {name: build_part(config, name) for name in PARTS}
+        prompts = self._load(parts["workload"], parts["target"])
+        room = parts["target"].context_length(self.cache)
+        room = min(room, getattr(parts["engine"], "context_length", 0) or room)
+        max_new = parts["sampling"].max_new_tokens
+        check_lengths(prompts, room, max_new)
+        cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
+        try:
+            if not cell.is_baseline:
+                check_draft(prompts, room, max_new, cell.drafter.num_draft_tokens)
+            cell.engine.check(cell)
+        except ValueError as error:
+            return Planned(cell, prompts, command(overrides), impossible=str(error))
+        return Planned(cell, prompts, command(overrides))
+
+    def _load(self, workload: Workload, target: Target) -> tuple[Prompt, ...]:
+        """Return the workload's prompts, or its refusal again."""
+        key = (workload, target)
+        if key not in self._prompts:
+            try:
+                self._prompts[key] = tuple(workload.load(target, self.cache))
+            except ValueError as error:
+                self._prompts[key] = error
+        found = self._prompts[key]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+
+def _targets(node: Any) -> Iterator[str]:
+    """Yield every class that a config names, at any depth."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield str(node["_target_"])
+        for value in node.values():
+            yield from _targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value)
+
+
+def _named(
+    mistakes: dict[str, list[Sequence[str]]], overrides: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yield a line per mistake; where only some cells make it, with what sets these apart."""
+    shared = set(overrides[0]).intersection(*overrides)
+    for mistake, jobs in mistakes.items():
+        apart = [" ".join(o for o in job if o not in shared) for job in jobs]
+        yield mistake if len(jobs) == len(overrides) else f"{mistake} [{'; '.join(apart)}]"

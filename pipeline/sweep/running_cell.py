@@ -1,0 +1,147 @@
+"""One cell on its way through a sweep: its worker, and its record as far as it is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.cell.response import Response
+from pipeline.record.record import CellRecord, Status, save_record, save_repetition
+from pipeline.sweep.cell_process import Repetition
+from pipeline.sweep.planned import Planned
+from pipeline.sweep.stop_rule import Measuring
+from verify.base import Proof
+
+LOG_LINES = 30
+
+
+class WorkerFailed(Exception):
+    """A worker raised, died or hung; the text is the reason, one line."""
+
+
+class Worker(Protocol):
+    """A process that holds one cell."""
+
+    def begin(self, phase: str, *arguments: Any) -> None:
+        """Begin a phase without waiting for it."""
+        ...
+
+    def result(self, timeout_s: float) -> Any:
+        """Wait for the phase's result.
+
+        Raises:
+            WorkerFailed: It raised, died, or did not finish in time.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the process and all that it started, whatever it is doing."""
+        ...
+
+
+@dataclass
+class Lane:
+    """One cell on its way through the sweep.
+
+    Attributes:
+        folder: The cell's folder on disk.
+        record: What is known so far; on disk at every moment.
+        earlier: Proof of the repetitions that an interrupted process had recorded.
+        worker: The live process, if any.
+    """
+
+    plan: Planned
+    folder: Path
+    record: CellRecord
+    earlier: Proof | None = None
+    worker: Worker | None = None
+
+    @property
+    def log(self) -> Path:
+        """File with all that the cell's processes print."""
+        return self.folder / "worker.log"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has to be measured on."""
+        return self.record.status is Status.UNFINISHED
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is only measured for the cells beside it (`pipeline.control`)."""
+        return False
+
+    def enough(self, measuring: Measuring) -> str:
+        """Say why it needs no more repetitions, or ""."""
+        return measuring.stop(self.record)
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Add to the time that a phase took."""
+        spent = self.record.seconds
+        self.record = replace(self.record, seconds=spent | {phase: spent.get(phase, 0.0) + seconds})
+
+    def call(self, phase: str, timeout_s: float, *arguments: Any) -> tuple[Any, float]:
+        """Run one phase; return its result and the seconds that the driver waited."""
+        begun = time.perf_counter()
+        if self.worker is None:
+            raise WorkerFailed(f"no worker for {phase}")
+        self.worker.begin(phase, *arguments)
+        return self.worker.result(timeout_s), time.perf_counter() - begun
+
+    def keep(self, repetition: Repetition) -> None:
+        """Store a repetition. The proof goes first: it may cover more than is kept, never less."""
+        number = len(self.record.repetitions)
+        proof = merge(self.earlier, repetition.proof)
+        self.record = replace(self.record, proof=proof)
+        save_record(self.record, self.folder)
+        save_repetition(repetition.responses, number, self.folder)
+        kept = (*self.record.repetitions, repetition.responses)
+        self.record = replace(self.record, repetitions=kept)
+
+    def keep_control(self, control_id: str, responses: tuple[Response, ...]) -> None:
+        """Store a repetition of the plain cell that took turns with this one."""
+        if control_id != self.record.control_id:  # another plain cell's are no use any more
+            for path in self.folder.glob("control_*.jsonl"):
+                path.unlink()
+            self.record = replace(self.record, control_id=control_id, control=())
+            save_record(self.record, self.folder)
+        save_repetition(responses, len(self.record.control), self.folder, "control")
+        self.record = replace(self.record, control=(*self.record.control, responses))
+
+
+def merge(earlier: Proof | None, now: Proof) -> Proof:
+    """Return one proof for the repetitions of two processes of the same cell.
+
+    Raises:
+        WorkerFailed: The two ran differently, so that their times are not of one cell.
+    """
+    if earlier is None:
+        return now
+    steps = earlier.num_verify_steps + now.num_verify_steps
+    both = replace(
+        now,
+        num_verify_steps=steps,
+        num_captured_steps=earlier.num_captured_steps + now.num_captured_steps,
+        running_requests=sum(p.num_verify_steps * p.running_requests for p in (earlier, now))
+        / max(steps, 1),
+    )
+    if _how(earlier) != _how(now):
+        raise WorkerFailed(
+            f"the engine ran differently before the interruption ({earlier} then, {now} now);"
+            " resume again to measure the cell from the start"
+        )
+    return both
+
+
+def _how(proof: Proof) -> Proof:
+    """Return what a proof says of how steps ran, without how many."""
+    return replace(proof, num_verify_steps=0, num_captured_steps=0, running_requests=0.0)
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log, or "" if there is none."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])

@@ -1,0 +1,177 @@
+"""What a sweep is told beside its cells: where, how long, how precise."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipeline.machine.provenance import masked
+from pipeline.sweep.build import build_part
+from pipeline.sweep.running_cell import Worker
+from pipeline.sweep.stop_rule import Measuring
+
+REFUSED = 2  # exit status of what was refused before anything ran
+PORT = 5000  # MLflow's own choice
+NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
+
+
+class Launcher(Protocol):
+    """Where cells run: Ray (`pipeline.sweep.ray_launcher`), or this process in tests."""
+
+    @property
+    def address(self) -> str:
+        """`local`, or the cluster's address."""
+        ...
+
+    @property
+    def resident(self) -> int:
+        """Most cells that are loaded at once."""
+        ...
+
+    @property
+    def gpus_per_cell(self) -> int:
+        """GPUs reserved for a cell; 0 is what its engine asks for."""
+        ...
+
+    @property
+    def start_timeout_s(self) -> float:
+        """Longest start, and longest warm-up."""
+        ...
+
+    @property
+    def repetition_timeout_s(self) -> float:
+        """Longest turn: one prompt, or all of a repetition's where an engine must be alone."""
+        ...
+
+    @property
+    def on_busy(self) -> str:
+        """`wait` or `refuse` when another sweep runs on this machine."""
+        ...
+
+    def connect(self) -> AbstractContextManager[int]:
+        """Make workers possible for the time of a sweep; gives the number of GPUs there."""
+        ...
+
+    def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
+        """Start a fresh worker process."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a sweep is told beside its cells.
+
+    Attributes:
+        runs: Folder of all sweeps.
+        resume: Continue the newest sweep of the same cells.
+        seed: Shuffles the order of repetitions.
+        config: The first cell's composed config, as yaml; the cells say what differs.
+    """
+
+    runs: Path
+    resume: bool
+    launcher: Launcher
+    measuring: Measuring
+    tracking_uri: str
+    experiment: str
+    seed: int = 0
+    config: str = ""
+
+    @classmethod
+    def read(cls, config: DictConfig) -> Settings:
+        """Read them from a composed config.
+
+        Raises:
+            ValueError: A value is out of its range; the text names the setting.
+        """
+        if not isinstance(config.resume, bool):
+            raise ValueError(f"resume={config.resume}: must be true or false")
+        runs = runs_folder(config)
+        _check_text("tracking.experiment", config.tracking.experiment)
+        if config.cache:
+            os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
+        return cls(
+            runs=runs,
+            resume=config.resume,
+            launcher=build_part(config, "launcher"),
+            measuring=_measuring(config),
+            tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
+            experiment=config.tracking.experiment,
+            seed=config.sampling.seed,
+            config=masked(OmegaConf.to_yaml(OmegaConf.masked_copy(config, _without_hydra(config)))),
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `sweep.json` keeps of them."""
+        return {
+            "command": masked(shlex.join(["python", "-m", "pipeline", *sys.argv[1:]])),
+            "precision": self.measuring.precision,
+            "launcher": self.launcher.address,
+        }
+
+    @property
+    def tracking(self) -> dict[str, str]:
+        """Where a sweep is tracked, for `sweep.json`; without a password."""
+        uri = masked(self.tracking_uri)
+        return {"uri": uri, "experiment": self.experiment, "runs": str(self.runs)}
+
+    def dashboard(self, page: str) -> str:
+        """How to look at the runs: an address, and the command that serves it if none does.
+
+        Args:
+            page: What stands behind the dashboard's address.
+        """
+        uri = masked(self.tracking_uri)
+        if uri.startswith("http"):
+            return f"{uri.rstrip('/')}{page}"
+        serve = f"mlflow ui --host 127.0.0.1 --port {PORT} --backend-store-uri {shlex.quote(uri)}"
+        return f"{serve}, then http://127.0.0.1:{PORT}{page}"
+
+
+def runs_folder(config: DictConfig) -> Path:
+    """Return the folder of all sweeps as an absolute path; nothing is made.
+
+    Raises:
+        ValueError: It is no path, or one whose store would be another file.
+    """
+    _check_text("runs", config.runs)
+    if config.tracking.uri is not None:
+        _check_text("tracking.uri", config.tracking.uri)
+    try:
+        runs = Path(config.runs).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"runs={config.runs}: {error}; write the whole path") from None
+    if not config.tracking.uri and not NOT_IN_ADDRESS.isdisjoint(str(runs)):
+        raise ValueError(
+            f"runs={runs}: % and ? mean something in the address of the store there; choose"
+            " another folder, or name a store with tracking.uri"
+        )
+    return runs
+
+
+def _check_text(setting: str, value: Any) -> None:
+    """Refuse what is not a text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        shown = "null" if value is None else value
+        raise ValueError(f"{setting}={shown}: must be a text; leave it out for the default")
+
+
+def _without_hydra(config: DictConfig) -> list[str]:
+    """Return the keys that are ours."""
+    return [str(key) for key in config if key != "hydra"]
+
+
+def _measuring(config: DictConfig) -> Measuring:
+    """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
+    try:
+        return Measuring(**config.measurement)
+    except TypeError as error:
+        raise ValueError(f"measurement: {error}") from None

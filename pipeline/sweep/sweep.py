@@ -1,0 +1,128 @@
+"""A sweep that is ready to run: lanes, turns, the end, and what a person reads of it."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.record.record import CellRecord, Status, save_record
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.report import terminal_table, write_report
+from pipeline.sweep.groups import Groups
+from pipeline.sweep.planned import Planned
+from pipeline.sweep.progress import Progress
+from pipeline.sweep.running_cell import Lane, Worker
+from pipeline.sweep.scheduler import Turns
+from pipeline.sweep.settings import Settings
+from pipeline.track.sender import Sender
+
+OK, FAILED, STOPPED = 0, 1, 130  # exit statuses
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+KEPT = (Status.OK, Status.VOID)  # what a resumed sweep does not measure again
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that is ready to run.
+
+    Attributes:
+        num_gpus: GPUs that Ray has.
+        begun: `time.perf_counter` when the sweep's own work began.
+    """
+
+    planned: Sequence[Planned]
+    settings: Settings
+    folder: SweepFolder
+    sender: Sender
+    progress: Progress
+    num_gpus: int
+    begun: float
+
+    def run(self) -> int:
+        """Measure what is not measured yet, report all, and return the exit status."""
+        lanes = [lane for plan in self.planned if (lane := self._lane(plan)) is not None]
+        kept = len(self.planned) - len(lanes)
+        self.progress.expect(len(lanes))
+        self.progress.say(f"{self.folder.path}: {len(lanes)} cells to measure, {kept} kept")
+        share = (time.perf_counter() - self.begun) / max(1, len(lanes))
+        for lane in lanes:
+            lane.spend("orchestrate", share)
+            save_record(lane.record, lane.folder)
+        self.sender.begin()
+        turns = self._turns()
+        groups = Groups(self.planned, self.folder, self.settings.launcher, self.num_gpus)
+        try:
+            for group in groups.cut(lanes):
+                turns.run(group)
+        except KeyboardInterrupt:
+            self.folder.note(ended="KILLED")
+            self.sender.finish("KILLED")
+            self.progress.say("stopped; the same command with resume=true runs only the rest")
+            return STOPPED
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            self.progress.say(f"{self.folder.path}: {error.strerror}; make room, then resume=true")
+            return FAILED
+        return self._finish()
+
+    def _lane(self, plan: Planned) -> Lane | None:
+        """Return the cell's lane, or None if there is nothing to measure."""
+        folder = self.folder.cell(plan.cell.cell_id)
+        found = self.folder.record(plan.cell.cell_id)
+        if found is not None and found.status in KEPT:
+            return None
+        if plan.impossible:
+            save_record(plan.record.ended(Status.SKIPPED, plan.impossible), folder)
+            return None
+        if found is not None and found.status is Status.UNFINISHED:
+            return Lane(plan, folder, found, earlier=found.proof)
+        self.folder.forget(plan.cell.cell_id)
+        return Lane(plan, folder, plan.record)
+
+    def _turns(self) -> Turns:
+        """Return what measures a group of cells."""
+        launcher = self.settings.launcher
+
+        def spawn(lane: Lane) -> Worker:
+            mark = f"{self.folder.sweep_id}/{lane.record.cell_id}"
+            return launcher.spawn(mark, lane.plan.gpus, lane.log)
+
+        return Turns(
+            spawn=spawn,
+            measuring=self.settings.measuring,
+            start_timeout_s=launcher.start_timeout_s,
+            repetition_timeout_s=launcher.repetition_timeout_s,
+            progress=self.progress,
+            on_end=lambda lane: self.sender.cell(lane.record),
+            seed=self.settings.seed,
+        )
+
+    def _finish(self) -> int:
+        """Write the report, complete MLflow, and say what there is to see and what failed."""
+        records = self.folder.records()
+        failed = [record for record in records if record.status is Status.FAILED]
+        report = write_report(records, self.folder.path, self.folder.facts["provenance"])
+        self.folder.note(
+            ended="FAILED" if failed else "FINISHED",
+            seconds={
+                "wall": round(time.perf_counter() - self.begun, 2),
+                "tracking": round(self.sender.seconds, 2),
+            },
+        )
+        self.sender.finish("FAILED" if failed else "FINISHED")
+        self.progress.say(f"\n{terminal_table(records)}\n")
+        for record in failed:
+            self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
+        self.progress.say(f"report: {report}")
+        self.progress.say(f"dashboard: {self.settings.dashboard(self.sender.tracker.page)}")
+        return FAILED if failed else OK
+
+
+def _failure(record: CellRecord, folder: Path) -> str:
+    """Return a failed cell's line, the end of its log, and how to run it again."""
+    lines = "".join(f"    {line}\n" for line in record.log_tail.splitlines()[-8:])
+    return f"failed: {record.label}: {record.reason}\n{lines}    log: {folder / 'worker.log'}"

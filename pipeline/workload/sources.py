@@ -1,0 +1,205 @@
+"""Workloads: which prompts a cell answers. The only module that loads data sets."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pipeline.cell.response import Prompt
+from pipeline.config.messages import first_line
+from pipeline.target.target import Target
+from pipeline.workload.prompts import Text, read_row, tokenise
+
+CLASSES = ("chat", "code", "math", "copy")
+_DATA = Path(__file__).parent / "data"
+_Item = TypeVar("_Item")
+
+
+class Workload(Protocol):
+    """Settings of a workload; a frozen dataclass."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name in tables and tags."""
+        ...
+
+    def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
+        """Return the prompts in the order in which every cell answers them.
+
+        Args:
+            target: Whose tokenizer and chat template are used.
+            cache: The cache folder, as `pipeline.machine.cache.cache_root` returns it.
+
+        Raises:
+            ValueError: The prompts cannot be had or one is not sound; the text names setting,
+                file and line.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The prompts that come with specroi: classes that behave differently under speculation.
+
+    Attributes:
+        per_class: Prompts of each class.
+        categories: Which classes, of `CLASSES`.
+        seed: Which prompts; a larger `per_class` of the same seed keeps the smaller one's.
+    """
+
+    per_class: int
+    categories: tuple[str, ...] = CLASSES
+    seed: int = 0
+    name: str = "classes"
+
+    def __post_init__(self) -> None:
+        """Check names and ranges."""
+        object.__setattr__(self, "categories", tuple(self.categories))  # yaml gives a list
+        _check_count("workload.per_class", self.per_class)
+        for category in self.categories:
+            if category not in CLASSES:
+                raise ValueError(
+                    f"workload.categories: {category!r} is not one of {', '.join(CLASSES)}"
+                )
+        if not self.categories or len(set(self.categories)) < len(self.categories):
+            raise ValueError("workload.categories: name at least one class, and each only once")
+
+    def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
+        """Return `per_class` prompts of each class, class after class."""
+        texts: list[Text] = []
+        for category in self.categories:
+            file = _DATA / f"{category}.jsonl"
+            rows = _load_dataset(cache, "json", data_files=str(file), split="train")
+            known = [read_row(row, file.name, category) for row in rows]
+            texts += _draw(known, self.per_class, "workload.per_class", self.seed)
+        return tokenise(texts, target.tokenizer(cache))
+
+
+@dataclass(frozen=True)
+class Jsonl:
+    """A user's own prompts: a JSON object with `prompt` or `messages` on each line.
+
+    Attributes:
+        path: The file.
+        num_prompts: How many of its prompts; None takes all, in the file's order.
+        category: Class of lines that name none.
+        seed: Which prompts, when not all are taken.
+    """
+
+    path: str
+    num_prompts: int | None = None
+    category: str = "jsonl"
+    seed: int = 0
+    name: str = "jsonl"
+
+    def __post_init__(self) -> None:
+        """Check the range and that the file is there."""
+        if self.num_prompts is not None:
+            _check_count("workload.num_prompts", self.num_prompts)
+        if not Path(self.path).expanduser().is_file():
+            raise ValueError(f"workload.path={self.path}: no such file")
+
+    def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
+        """Return the file's prompts."""
+        texts = list(self._texts())
+        if not texts:
+            raise ValueError(f"workload.path={self.path}: the file holds no prompt")
+        if self.num_prompts is not None:
+            texts = _draw(texts, self.num_prompts, "workload.num_prompts", self.seed)
+        return tokenise(texts, target.tokenizer(cache))
+
+    def _texts(self) -> Iterator[Text]:
+        """Read line by line, so that an error can name its line."""
+        path = Path(self.path).expanduser()
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            where = f"{path.name}:{number}"
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{where}: not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: not a JSON object")
+            yield read_row(row, where, self.category)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A data set of the Hugging Face hub.
+
+    Attributes:
+        path: Hub id, `org/name`, or the folder of a data set.
+        num_prompts: How many of its prompts.
+        split: Such as `train` or `test[:500]`.
+        column: Column of texts, or of conversations as lists of messages.
+        subset: Configuration of the data set, where it has several.
+        revision: Branch, tag or commit.
+        category: Class of its prompts.
+        seed: Which prompts.
+    """
+
+    path: str
+    num_prompts: int
+    split: str = "train"
+    column: str = "prompt"
+    subset: str = ""
+    revision: str = ""
+    category: str = "hub"
+    seed: int = 0
+    name: str = "hub"
+
+    def __post_init__(self) -> None:
+        """Check the range."""
+        _check_count("workload.num_prompts", self.num_prompts)
+
+    def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
+        """Return the data set's prompts."""
+        options = {"name": self.subset or None, "revision": self.revision or None}
+        rows = _load_dataset(cache, self.path, split=self.split, **options)
+        if self.column not in rows.column_names:
+            raise ValueError(
+                f"workload.column={self.column}: {self.path} has {', '.join(rows.column_names)}"
+            )
+        order = _draw(range(len(rows)), self.num_prompts, "workload.num_prompts", self.seed)
+        return tokenise((self._text(rows, index) for index in order), target.tokenizer(cache))
+
+    def _text(self, rows: Any, index: int) -> Text:
+        """Return the prompt of a row."""
+        value = rows[index][self.column]
+        field = "messages" if isinstance(value, list) else "prompt"
+        return read_row({field: value}, f"{self.path}:{index}", self.category)
+
+
+def _load_dataset(cache: Path, path: str, **options: Any) -> Any:
+    """Load a data set without progress bars, and without telling the hub about local files."""
+    import datasets  # takes a second, which a cell that has its prompts does not need
+
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(path, cache_dir=str(cache / "datasets"), **options)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(
+            f"workload.path={path}: cannot be loaded ({first_line(error)}); check path, split,"
+            " subset and revision, and that the hub can be reached, or give a folder"
+        ) from None
+
+
+def _draw(items: Sequence[_Item], count: int, setting: str, seed: int) -> list[_Item]:
+    """Return `count` items of a shuffled sequence; more of them begin with the same ones."""
+    if count > len(items):
+        raise ValueError(f"{setting}={count}: only {len(items)} prompts are there")
+    order = list(range(len(items)))
+    random.Random(seed).shuffle(order)
+    return [items[index] for index in order[:count]]
+
+
+def _check_count(setting: str, count: int) -> None:
+    """Refuse a count that no workload can have."""
+    if count < 1:
+        raise ValueError(f"{setting}={count}: must be 1 or more")

@@ -1,0 +1,1 @@
+"""The verify step on GPUs."""
