@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import conf
-from pipeline.config.compose import compose_each
-from pipeline.gate.overrides import expand
+from pipeline.config.compose import compose_each, expand
 from pipeline.gate.settings import read
 from pipeline.roi.__main__ import main as roi
 

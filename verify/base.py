@@ -124,7 +124,7 @@ class Proof:
         return self.num_captured_steps / self.num_verify_steps if self.num_verify_steps else 0.0
 
 
-class Plan(Protocol):
+class CompiledForward(Protocol):
     """A whole forward compiled ahead for this machine's CPU, sharing the model's cache."""
 
     @property
@@ -137,7 +137,7 @@ class Plan(Protocol):
         """Blocks that ended by each way to sum, as the compiled code counted them."""
         ...
 
-    def summing(self, way: str) -> Plan:
+    def summing(self, way: str) -> CompiledForward:
         """Return the same plan with another way to sum over ranks, and counts of its own.
 
         Raises:
@@ -192,7 +192,7 @@ class TargetModel(Protocol):
         ...
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> CompiledForward | None:
         """The compiled forward, on a CPU with a C compiler."""
         ...
 

@@ -77,8 +77,8 @@ class FusedAllreduce:
 
     def _on_cpu(self, model: TargetModel, width: int) -> VerifyStep:
         """Say what fusing gains at this size, and bind the compiled step."""
-        from verify.join_times import join_times_us
         from verify.native.capture import PlannedStep
+        from verify.native.plan import join_times_us
 
         if model.plan is None:
             raise ValueError(

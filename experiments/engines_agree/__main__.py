@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipeline.cell.response import Response
-from pipeline.judge.lossless import compare_outputs, num_equal
+from pipeline.cell.response import Response, num_equal
+from pipeline.judge.lossless import compare_outputs
 from pipeline.measure import measure
 from pipeline.record.record import CellRecord, Status, load_record
 

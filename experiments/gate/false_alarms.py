@@ -20,8 +20,7 @@ import numpy as np
 
 from experiments.gate.noise import SHAPES, Shape, gates
 from experiments.gate.recorded import RECORDED, RUN_NOISE, recorded
-from pipeline.gate.decision.promise import Promise, plan_rounds
-from pipeline.gate.stopping import gate_stops
+from pipeline.gate.decision.promise import Promise, gate_stops, plan_rounds
 from pipeline.measure.wording import table
 
 PLAN = plan_rounds(prompts=12, max_rounds=8, metrics=4, promise=Promise())

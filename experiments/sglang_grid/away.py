@@ -33,8 +33,7 @@ START_S = REPETITION_S = 600.0
 
 def plan(folder: Path, overrides: list[str]) -> None:
     """Build and check the grid, and write what the box needs."""
-    from pipeline.config.compose import compose_each
-    from pipeline.gate.overrides import expand
+    from pipeline.config.compose import compose_each, expand
     from pipeline.sweep.build import build_cells
     from pipeline.sweep.stop_rule import Measuring
 
@@ -69,7 +68,7 @@ class Here:
         """Run the phase."""
         from pipeline.config.messages import one_line
         from pipeline.sweep.cell_process import CellRun
-        from pipeline.sweep.running_cell import WorkerFailed
+        from pipeline.sweep.workers import WorkerFailed
 
         name, arguments = self.phase
         self.run = self.run or CellRun(self.environment)
@@ -80,7 +79,7 @@ class Here:
 
     def kill(self) -> None:
         """Stop the server, if there is one."""
-        from pipeline.sweep.running_cell import WorkerFailed
+        from pipeline.sweep.workers import WorkerFailed
 
         if self.run is not None:
             self.begin("stop")
@@ -147,7 +146,7 @@ def log(out: Path, runs: Path) -> None:
     """Bring sweeps that were measured elsewhere into a folder of runs, its MLflow, and reports."""
     from pipeline.record.sweep_folder import SweepFolder
     from pipeline.report import write_report
-    from pipeline.track.sync import sync
+    from pipeline.track.tracker import sync
 
     for found in sorted(out.glob("sweeps/*")):
         folder = runs / "sweeps" / found.name

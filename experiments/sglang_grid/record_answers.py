@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cell.cell import Cell
-from pipeline.cell.response import Prompt
 from pipeline.config.compose import compose_each
-from pipeline.engine.sglang.installed import parse
+from pipeline.config.instantiate import build_part
 from pipeline.engine.sglang.session import SglangSession
-from pipeline.engine.sglang.versions import lacking
-from pipeline.sweep.build import PARTS, build_part
+from pipeline.engine.sglang.versions import lacking, parse
+from pipeline.sweep.build import PARTS
+from pipeline.workload.prompts import Prompt
 
 FOLDER = Path(__file__).parents[2] / "tests/pipeline/engine/sglang/recorded"
 PROMPT = Prompt("recorded", "chat", tuple(range(3, 35)))

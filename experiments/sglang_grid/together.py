@@ -26,8 +26,9 @@ from typing import Any
 from experiments.sglang_grid.away import Here, end_skipped, new_sweep, turns_of
 from pipeline.engine.sglang import server, session
 from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Lane, WorkerFailed
+from pipeline.sweep.running_cell import Lane
 from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.workers import WorkerFailed
 
 ALL_UP_S = 540.0
 POLL_S = 0.2

@@ -7,8 +7,8 @@ from typing import cast
 
 import torch.distributed as dist
 
-from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
 from pipeline.engine.torch.llama import Llama, LocalJoin
+from pipeline.engine.torch.parallel.rank import SeparateJoin, VocabularyParallelHead
 from verify.base import BuildsStep, Join, Proof, TargetModel, VerifyStep
 from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce

@@ -20,9 +20,9 @@ from experiments.verify_cost.breakdown import EAGER, broken_down
 from experiments.verify_cost.cells import CELLS, Silent
 from experiments.verify_cost.one_gpu import relative_error
 from experiments.verify_cost.target import CONTEXT, CONTEXTS, SHAPE_8B, chain_step, target, times
-from pipeline.engine.torch.loader import DenseLoader
 from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.prefill import CHUNK
+from pipeline.engine.torch.weights import DenseLoader
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import BuildsStep, VerifyStep
 from verify.breakdown import Floor

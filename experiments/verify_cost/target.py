@@ -10,8 +10,7 @@ from dataclasses import replace
 import torch
 
 from pipeline.engine.torch.kernels import Kernels
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.weights import dense_weights
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, StepOutput, TargetShape

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from drafters.base import Drafter
-from pipeline.cell.response import Engine, Sampling
+from pipeline.cell.response import Session
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
@@ -120,3 +124,75 @@ def flat(cell: Cell) -> dict[str, str]:
         "engine": cell.engine.name,
         "workload": cell.workload.name,
     }
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen and when a response ends.
+
+    Attributes:
+        max_new_tokens: Most output tokens of a response, the one that prefill samples included.
+        temperature: 0 is greedy.
+        seed: Seed of the sampler; each prompt and repetition derives its own from it.
+        held_accept_length: Accept length that the engine pretends on average, so that one lever
+            moves while this one is held; 0 is the real one. The text is then worthless.
+    """
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+    held_accept_length: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.max_new_tokens < 2:
+            raise ValueError(
+                f"sampling.max_new_tokens={self.max_new_tokens}: at least 2, since the first token"
+                " comes from prefill and no verify step would run"
+            )
+        if self.temperature < 0:
+            raise ValueError(f"sampling.temperature={self.temperature}: 0 (greedy) or more")
+        if self.held_accept_length and self.held_accept_length < 1:
+            raise ValueError(
+                f"sampling.held_accept_length={self.held_accept_length}: 1 or more, or 0 for the"
+                " real one"
+            )
+
+
+class Engine(Protocol):
+    """Settings of an engine; a frozen dataclass."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name in tables and tags."""
+        ...
+
+    def check(self, cell: Cell) -> None:
+        """Refuse a cell that this engine cannot run, before anything starts.
+
+        Raises:
+            ValueError: The combination cannot run; the text names the setting and the fix.
+        """
+        ...
+
+    def start(self, cell: Cell) -> Session:
+        """Load the cell's parts in this process and return them ready for warm-up."""
+        ...
+
+
+@runtime_checkable
+class DescribesStart(Protocol):
+    """Ability of an engine: it can say what it would start."""
+
+    def describe_start(self, cell: Cell) -> Iterable[str]:
+        """Return the lines that a person can run; nothing is started."""
+        ...
+
+
+@runtime_checkable
+class NeedsGpus(Protocol):
+    """Ability of an engine: it runs on GPUs."""
+
+    def num_gpus(self, cell: Cell) -> int:
+        """Return how many GPUs the cell needs."""
+        ...

@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from pipeline.workload.prompts import Prompt
+
 if TYPE_CHECKING:
-    from pipeline.cell.cell import Cell
     from verify.base import Proof
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are chosen and when a response ends.
-
-    Attributes:
-        max_new_tokens: Most output tokens of a response, the one that prefill samples included.
-        temperature: 0 is greedy.
-        seed: Seed of the sampler; each prompt and repetition derives its own from it.
-        held_accept_length: Accept length that the engine pretends on average, so that one lever
-            moves while this one is held; 0 is the real one. The text is then worthless.
-    """
-
-    max_new_tokens: int
-    temperature: float = 0.0
-    seed: int = 0
-    held_accept_length: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        if self.max_new_tokens < 2:
-            raise ValueError(
-                f"sampling.max_new_tokens={self.max_new_tokens}: at least 2, since the first token"
-                " comes from prefill and no verify step would run"
-            )
-        if self.temperature < 0:
-            raise ValueError(f"sampling.temperature={self.temperature}: 0 (greedy) or more")
-        if self.held_accept_length and self.held_accept_length < 1:
-            raise ValueError(
-                f"sampling.held_accept_length={self.held_accept_length}: 1 or more, or 0 for the"
-                " real one"
-            )
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt, ready for the engine.
-
-    Attributes:
-        id: Unique within the workload.
-        category: Workload class: `chat`, `code`, `math`, `copy`, or a user's own.
-        tokens: Token ids, chat template applied.
-    """
-
-    id: str
-    category: str
-    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -133,31 +86,8 @@ class AnswersTogether(Protocol):
         ...
 
 
-@runtime_checkable
-class DescribesStart(Protocol):
-    """Ability of an engine: it can say what it would start."""
-
-    def describe_start(self, cell: Cell) -> Iterable[str]:
-        """Return the lines that a person can run; nothing is started."""
-        ...
-
-
-class Engine(Protocol):
-    """Settings of an engine; a frozen dataclass."""
-
-    @property
-    def name(self) -> str:
-        """The engine's name in tables and tags."""
-        ...
-
-    def check(self, cell: Cell) -> None:
-        """Refuse a cell that this engine cannot run, before anything starts.
-
-        Raises:
-            ValueError: The combination cannot run; the text names the setting and the fix.
-        """
-        ...
-
-    def start(self, cell: Cell) -> Session:
-        """Load the cell's parts in this process and return them ready for warm-up."""
-        ...
+def num_equal(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many token ids two outputs begin with in common."""
+    pairs = zip(one, other, strict=False)
+    shorter = min(len(one), len(other))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from hydra import compose, initialize_config_module
-from hydra.errors import HydraException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -59,3 +60,45 @@ def plain(error: str, arguments: Iterable[str], all_settings: str = EVERY_SETTIN
             f" {setting}=choice(VALUE), and leave out those that lack it"
         )
     return f"{setting}: there is no such setting; {all_settings} shows all"
+
+
+Job = tuple[str, ...]
+
+
+def expand(overrides: Iterable[str]) -> tuple[Job, ...]:
+    """Return the overrides of each cell of the grid that commas make.
+
+    Raises:
+        ValueError: One is not written as an override.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise ValueError(f"{error.override}: not written as setting=value") from None
+    choices = [
+        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
+        if o.is_sweep_override()
+        else [str(o.input_line)]
+        for o in parsed
+    ]
+    return tuple(itertools.product(*choices))
+
+
+def merged(defaults: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return both, without the defaults that something given replaces.
+
+    Another member of a group also replaces the settings of the default one.
+    """
+    keys = {key(override) for override in given}
+    kept = [o for o in defaults if key(o) not in keys and group(o) not in keys]
+    return [*kept, *given]
+
+
+def key(override: str) -> str:
+    """Return what an override sets."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def group(override: str) -> str:
+    """Return the first part of what an override sets."""
+    return key(override).partition(".")[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def one_line(error: BaseException | None) -> str:
     """Return an error's type and all that it says."""
@@ -17,3 +19,8 @@ def folded(error: object) -> str:
 def first_line(error: BaseException) -> str:
     """Return an error's first line, which says the most; its type where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def masked(text: str) -> str:
+    """Return a text with the user and password of every address in it hidden."""
+    return re.sub(r"://[^/@\s]+@", "://***@", text)

@@ -11,10 +11,10 @@ from pipeline.gate.decision.prediction import RecordedVerdict, RunFigure, agains
 from pipeline.gate.decision.sequential import Verdict
 from pipeline.gate.exact import Text, exact_findings
 from pipeline.gate.figures import ABSOLUTE, summary
-from pipeline.gate.machine import machine_class
 from pipeline.gate.outcome import Answer, Outcome, Timed
 from pipeline.gate.reference import Reference, figures
 from pipeline.gate.settings import GateSettings
+from pipeline.machine.provenance import machine_class
 
 MODE = "recorded reference"
 
@@ -33,7 +33,7 @@ def compare_recorded(
         arms: The candidate's cells.
         failures: Its cells that did not run.
         reference: What was recorded.
-        machine: Facts of this machine (`pipeline.gate.machine.here`).
+        machine: Facts of this machine (`pipeline.machine.provenance.here`).
         settings: What the gate is told.
         text: Gives a token's text by its id.
     """

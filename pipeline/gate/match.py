@@ -13,11 +13,9 @@ from pipeline.gate.arm import Arm, times
 from pipeline.gate.comparable import differences
 from pipeline.gate.decision.promise import Plan, candidate_first, plan_rounds
 from pipeline.gate.decision.sequential import Decision, Verdict, judge
-from pipeline.gate.exact import Text, exact_findings
+from pipeline.gate.exact import Finding, Text, exact_findings
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
-from pipeline.gate.findings import Finding
-from pipeline.gate.overrides import cell_jobs
-from pipeline.gate.settings import GateSettings
+from pipeline.gate.settings import GateSettings, cell_jobs
 from pipeline.gate.versions.version import Version
 
 Say = Callable[[str], None]

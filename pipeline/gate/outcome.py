@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pipeline.gate.arm import Arm
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.findings import Finding
+from pipeline.gate.exact import Finding
 
 
 class Answer(StrEnum):

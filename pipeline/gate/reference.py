@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.compose import Job
 from pipeline.config.messages import one_line
 from pipeline.gate.arm import Arm, from_plain, plain
 from pipeline.gate.comparable import differences
 from pipeline.gate.decision.prediction import RunFigure, run_figure
 from pipeline.gate.exact import exact_findings
 from pipeline.gate.figures import absolutes, ratios
-from pipeline.gate.machine import machine_class
-from pipeline.gate.overrides import Job
+from pipeline.machine.provenance import machine_class
 from pipeline.record.record import write_atomically
 
 FORMAT = 1
@@ -44,7 +44,7 @@ class Reference:
 
     Attributes:
         arms: The cells as the first recorded run had them.
-        machine: Facts of the machine and the code of that run (`pipeline.gate.machine.here`).
+        machine: Facts of the machine and the code of that run (`pipeline.machine.provenance.here`).
         runs: Each recorded run.
     """
 

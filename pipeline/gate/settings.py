@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.config.compose import compose_each
+from pipeline.config.compose import Job, compose_each, expand, group, key, merged
+from pipeline.config.instantiate import check_positive
 from pipeline.config.messages import folded
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.overrides import Job, cell_jobs, expand, group, key, merged
-from pipeline.sweep.stop_rule import check_positive
+from pipeline.sweep.settings import SHARED
 
 OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
 
@@ -118,3 +118,8 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
         jobs=jobs,
         **gate,
     )
+
+
+def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Return jobs without what only concerns a sweep: versions side by side are not told it."""
+    return tuple(tuple(o for o in job if group(o) not in SHARED) for job in jobs)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipeline.gate.environment import cache_of, interpreter
+from pipeline.gate.arm import Arm
+from pipeline.gate.comparable import notes
+from pipeline.gate.decision.power import Power, power_of
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Text
-from pipeline.gate.match import Match, Say
-from pipeline.gate.match_outcome import match_outcome
-from pipeline.gate.outcome import Outcome
+from pipeline.gate.figures import summary, typical
+from pipeline.gate.match import Match, Say, metrics_of
+from pipeline.gate.outcome import Answer, Outcome, Timed
 from pipeline.gate.settings import GateSettings
-from pipeline.gate.versions.checkout import Tree, baseline_tree, folder_tree
+from pipeline.gate.versions.checkout import Tree, baseline_tree, cache_of, folder_tree, interpreter
 from pipeline.gate.versions.process import Side, SideFailed
 from pipeline.gate.versions.version import Version
 from pipeline.machine.cache import cache_root
-from pipeline.sweep.settings import Launcher
+from pipeline.sweep.workers import Launcher
 
 
 def run_beside(
@@ -66,3 +71,101 @@ def _run(match: Match) -> None:
         match.run()
     except SideFailed as failure:
         match.differences = [*match.differences, f"a version cannot run this: {failure}"]
+
+
+MODE = "side by side"
+
+
+def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Outcome:
+    """Say what a match came to."""
+    arms = match.arms if match.rounds and not match.differences else []
+    powers = _powers(match)
+    return Outcome(
+        answer=_answer(match),
+        mode=MODE,
+        candidate=str(trees[0]),
+        reference=str(trees[1]),
+        promise=match.settings.promise,
+        differences=match.differences,
+        findings=match.findings,
+        timed=_timed(match, arms, powers),
+        arms=arms,
+        notes=notes([a for a, _ in arms], [b for _, b in arms]),
+        advice=_advice(match, powers, seconds),
+        figures=summary([a for a, _ in arms]),
+        seconds=seconds,
+        measured=_measured(match),
+    )
+
+
+def _answer(match: Match) -> Answer:
+    """Return the verdict: what cannot be compared is first, then exact things, then times."""
+    if match.differences:
+        return Answer.NOT_COMPARABLE
+    if any(finding.fails for finding in match.findings):
+        return Answer.REGRESSION
+    if match.decision is None:
+        return Answer.UNDECIDED
+    decided = {Verdict.REGRESSION: Answer.REGRESSION, Verdict.PASS: Answer.PASS}
+    return decided.get(match.decision.verdict, Answer.UNDECIDED)
+
+
+def _powers(match: Match) -> dict[str, Power]:
+    """Return the power of each metric that has enough pairs to tell."""
+    if match.plan is None:
+        return {}
+    block = match.plan.block
+    return {k: power_of(v, match.plan) for k, v in match.values.items() if len(v) >= block}
+
+
+def _timed(match: Match, arms: Sequence[tuple[Arm, Arm]], powers: dict[str, Power]) -> list[Timed]:
+    """Return the timed metrics, where both versions could be compared."""
+    if match.decision is None or not arms:
+        return []
+    verdicts = {verdict.name: verdict for verdict in match.decision.metrics}
+    return [
+        _row(verdicts[name], typical(ours, pick), typical(theirs, pick), powers.get(name))
+        for ours, theirs in arms
+        for name, pick in metrics_of(ours).items()
+    ]
+
+
+def _row(verdict: MetricVerdict, ours: float, theirs: float, power: Power | None) -> Timed:
+    """Return one metric's line; what goes on when the gate stops is undecided."""
+    undecided = verdict.verdict in (Verdict.GO_ON, Verdict.UNDECIDED)
+    return Timed(
+        name=verdict.name,
+        candidate=ours,
+        reference=theirs,
+        slow_down=verdict.slow_down,
+        at_least=verdict.at_least,
+        at_most=verdict.at_most,
+        verdict="undecided" if undecided else str(verdict.verdict),
+        power="–" if power is None else f"{power.found:.0%}",
+    )
+
+
+def _advice(match: Match, powers: dict[str, Power], seconds: float) -> str:
+    """Say how many rounds would decide, where nothing was decided."""
+    if _answer(match) is not Answer.UNDECIDED or match.plan is None:
+        return ""
+    metrics = match.decision.metrics if match.decision else ()
+    still_open = [v.name for v in metrics if v.verdict in (Verdict.GO_ON, Verdict.UNDECIDED)]
+    needed = max((powers[name].pairs_needed for name in still_open), default=match.plan.block)
+    if math.isinf(needed):
+        return "no number of repetitions up to 3,000 pairs decides: this machine is too noisy now"
+    pairs = len(next(iter(match.values.values())))
+    prompts = pairs / match.rounds
+    rounds = max(math.ceil(needed / prompts), match.rounds + 1)
+    time_s = 1.2 * seconds * rounds / match.rounds
+    return (
+        f"undecided: repeat with gate.max_rounds={rounds} gate.max_seconds={time_s:.0f}"
+        f" ({needed:.0f} pairs of each cell; this run had {pairs})"
+    )
+
+
+def _measured(match: Match) -> str:
+    """Say how much was measured."""
+    pairs = match.decision.pairs if match.decision else 0
+    most = match.plan.pairs if match.plan else 0
+    return f"{match.rounds} rounds, {pairs} of at most {most} pairs of each cell looked at"

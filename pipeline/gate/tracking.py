@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.gate.decision.trend import FEWEST_RUNS, trend
-from pipeline.gate.machine import class_digest
 from pipeline.gate.outcome import Answer, Outcome
 from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
+from pipeline.machine.provenance import class_digest
 from pipeline.track import Tracker, answering
 
 REFERENCE, GATE = "gate_reference", "gate"  # tag `kind`

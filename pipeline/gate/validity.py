@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pipeline.gate.arm import plain_beside
+from pipeline.gate.arm import Arm, plain_beside
+from pipeline.judge.comparison import Comparison, compare
 from pipeline.judge.identities import count_fault, loop_fault
 from pipeline.judge.lossless import compare_outputs
-from pipeline.record.record import CellRecord
+from pipeline.measure.loops import looping_prompts
+from pipeline.record.record import CellRecord, Status
 
 
 def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord]) -> str:
@@ -48,3 +50,69 @@ def _steady(record: CellRecord) -> str:
                     " the first: the cell does not repeat itself"
                 )
     return ""
+
+
+LEAST_GAIN = 0.05  # accepted tokens a step: a drafter of random tokens has none
+MOST_LOOPING = 0.25  # share of prompts
+
+
+def refusals(
+    arms: Sequence[Arm], records: Sequence[CellRecord], allow_below_break_even: bool
+) -> list[str]:
+    """Return every reason against recording a run, one line each.
+
+    Args:
+        arms: The run's cells; a failed cell has no arm.
+        records: The run's cells as the sweep left them.
+        allow_below_break_even: The user's explicit word that drafting need not pay.
+    """
+    comparisons = compare(records)
+    judged = [r for comparison in comparisons for r in comparison.records]
+    found = [f"{r.label} is {r.status}: {r.reason}" for r in judged if r.status is not Status.OK]
+    for each in arms:
+        found += [f"{each.label} {reason}" for reason in _of_arm(each)]
+    found += [reason for r in records for reason in _loops(r)]
+    if not allow_below_break_even:
+        found += [reason for comparison in comparisons for reason in _break_even(comparison)]
+    if not any(not each.is_baseline for each in arms):
+        found.append("no cell drafts: give drafter=none,NAME, a reference is about speculation")
+    return list(dict.fromkeys(found))
+
+
+def _of_arm(found: Arm) -> Iterator[str]:
+    """Yield what is wrong with one cell by itself."""
+    if found.proof.cached_prompt_tokens:
+        yield (
+            f"took {found.proof.cached_prompt_tokens} prompt tokens from the server's cache: turn"
+            " the cache off (engine.extra_args must not enable it) and record again"
+        )
+    if not found.is_baseline and found.accept_length < 1 + LEAST_GAIN:
+        yield (
+            f"has accept length {found.accept_length:.3f}, as a random drafter has: check"
+            " drafter's checkpoint and its vocabulary map (python -m drafters.vocab audit)"
+        )
+    if not all(len(repeated) > 1 for repeated in found.times.values()):
+        yield "was measured once: set measurement.min_repetitions=3 or more"
+
+
+def _loops(record: CellRecord) -> Iterator[str]:
+    """Yield that too many answers end in a loop, which flatters every drafter."""
+    total = len({r.prompt_id for repetition in record.repetitions for r in repetition})
+    looping = len(looping_prompts(record))
+    if looping > MOST_LOOPING * total:
+        yield (
+            f"{record.label} is degenerate: {looping} of {total} answers end in a loop; use other"
+            " prompts (workload.seed) or a lower sampling.max_new_tokens"
+        )
+
+
+def _break_even(comparison: Comparison) -> Iterator[str]:
+    """Yield each cell that is slower than the best baseline."""
+    for record in comparison.records:
+        measurement = comparison.measurements.get(record.cell_id)
+        versus = measurement.overall.versus if measurement else None
+        if versus and not record.is_baseline and versus.speed_up.value < 1:
+            yield (
+                f"{record.label} is below break-even ({versus.speed_up.value:.2f}x plain decoding):"
+                " record it all the same with gate.allow_below_break_even=true"
+            )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipeline.beside import apart, beside
 from pipeline.judge.identities import MOST_LOOPING, SPEED_UP_TOLERANCE, own_fault, speed_fault
 from pipeline.judge.lossless import Losslessness, compare_outputs
 from pipeline.measure import Measurement, measure
@@ -49,7 +48,7 @@ def compare(records: Sequence[CellRecord]) -> list[Comparison]:
     A cell is void if its counts or times contradict each other, if its greedy output differs from
     plain decode's without a near tie, or if more than half of its prompts loop. A void cell is no
     baseline, and its loops exclude no other cell's prompts. A speed-up is against the best baseline
-    as it was measured in the cell's own turns, where it was (`pipeline.beside`).
+    as it was measured in the cell's own turns, where it was (`pipeline.judge.comparison`).
     """
     groups: dict[str, list[CellRecord]] = {}
     for record in records:
@@ -136,3 +135,24 @@ def _nearly_equal(fastest: CellRecord, other: CellRecord, exclude: frozenset[str
     """Say whether plain decode gains no more from the faster cell than a check would let pass."""
     versus = measure(fastest, beside(fastest, other), exclude).overall.versus
     return versus is not None and versus.speed_up.value <= 1 + SPEED_UP_TOLERANCE
+
+
+def beside(record: CellRecord, best: CellRecord) -> CellRecord:
+    """Return the best baseline as it was measured in a cell's own turns, if it was, else as it is.
+
+    A cell that was interrupted may have turns with the baseline itself and with its control.
+    """
+    control = record.control if record.control_id == best.cell_id else ()
+    own = best.repetitions if not control or in_turns(record, best) else ()
+    return replace(best, repetitions=(*own, *control))
+
+
+def apart(record: CellRecord, best: CellRecord) -> bool:
+    """Say whether a cell is known to be compared with a baseline of another time."""
+    noted = bool(record.turns and best.turns)
+    return noted and not in_turns(record, best) and record.control_id != best.cell_id
+
+
+def in_turns(record: CellRecord, other: CellRecord) -> bool:
+    """Say whether two cells took turns."""
+    return not set(record.turns).isdisjoint(other.turns)

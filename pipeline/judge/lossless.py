@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.cell.response import Response
+from pipeline.cell.response import Response, num_equal
 from pipeline.record.record import CellRecord
 
 # Logit units. float32: sums in another order move our logits (up to 40) by about 1e-5, so 1e-3
@@ -91,13 +91,6 @@ def tolerance(record: CellRecord) -> float:
     Read from the dtype that the engine resolved; an unknown one is held to float32.
     """
     return TOLERANCE.get(record.settings.get("dtype", ""), TOLERANCE["float32"])
-
-
-def num_equal(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many token ids two outputs begin with in common."""
-    pairs = zip(one, other, strict=False)
-    shorter = min(len(one), len(other))
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
 
 
 def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:

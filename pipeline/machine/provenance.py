@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
-import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -81,6 +83,32 @@ def _output(*command: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def masked(text: str) -> str:
-    """Return a text with the user and password of every address in it hidden."""
-    return re.sub(r"://[^/@\s]+@", "://***@", text)
+SAME = (*MACHINE, "memory_gib", "platform", "driver")
+
+
+def machine_class(facts: Mapping[str, str]) -> dict[str, str]:
+    """Return what machines of one class share: processor, cores and GPUs."""
+    return {name: facts.get(name, "") for name in MACHINE}
+
+
+def class_digest(facts: Mapping[str, str]) -> str:
+    """Return a short name of a machine's class, for tags."""
+    return _digest(machine_class(facts))
+
+
+def fingerprint(facts: Mapping[str, str]) -> str:
+    """Return what only runs on the very same machine, in the same state, share.
+
+    Absolute times are compared under one fingerprint alone; the machine's name is in it as a hash.
+    """
+    return _digest({name: facts.get(name, "") for name in SAME} | {"node": platform.node()})
+
+
+def here() -> dict[str, str]:
+    """Return the facts of this machine and this code, with the fingerprint."""
+    facts = provenance()
+    return facts | {"fingerprint": fingerprint(facts)}
+
+
+def _digest(facts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]

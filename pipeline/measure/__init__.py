@@ -6,9 +6,7 @@ prompts whose responses took no verify step are left out of every figure.
 """
 
 from pipeline.measure.figures import Figures, accept_rate
-from pipeline.measure.levers import Levers
 from pipeline.measure.measurement import Measurement, measure
-from pipeline.measure.metrics import metrics
-from pipeline.measure.speed_up import Versus
+from pipeline.measure.speed_up import Levers, Versus
 
-__all__ = ["Figures", "Levers", "Measurement", "Versus", "accept_rate", "measure", "metrics"]
+__all__ = ["Figures", "Levers", "Measurement", "Versus", "accept_rate", "measure"]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.machine.provenance import masked
+from pipeline.config.messages import masked
 from pipeline.record.record import CellRecord
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.judge.comparison import Comparison
-from pipeline.measure.wording import code, comparison_names, number, table, times
+from pipeline.measure.wording import code, comparison_names, number, percent, table, times
+from pipeline.report.plan import write_plan
 from pipeline.report.plots.iso_speed import iso_speed
 from pipeline.report.plots.panels import DPI
 from pipeline.report.plots.waterfall import waterfall
-from pipeline.roi.advisor import advisor_section
+from pipeline.roi.advisor import advisor_details, advisor_section
 from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts
 from pipeline.roi.deploy import deploy_command
-from pipeline.roi.details import breakdowns
-from pipeline.roi.plan import write_plan
+from pipeline.roi.projection.costs import Cost, costs
+from pipeline.roi.projection.predict import curves, missing, project
+from pipeline.roi.projection.self_check import self_check, summarise
 from pipeline.roi.step_anatomy import anatomy
-from pipeline.roi.text import narrowing, next_lever
+from pipeline.roi.text import OVERLAP, Sources, lever_table, narrowing, next_lever, pair
+from verify.breakdown import Breakdown
 
 INVESTMENTS = (
     "class",
@@ -36,7 +40,7 @@ def sections(
 ) -> Iterator[str]:
     """Write the plots and the plan into the folder, and yield the Markdown blocks.
 
-    What stands behind them is in `pipeline.roi.details`.
+    What stands behind them is in `pipeline.report.investment`.
 
     Args:
         comparison: Judged cells of one target, engine and workload.
@@ -139,3 +143,95 @@ def _serve(found: ClassVerdict) -> str:
         f" {at.levers.break_even:.2f} (now {at.accept_length:.2f}) or below {needed} ms a step"
         f" (now {number(at.step_ms)})."
     )
+
+
+def details(comparison: Comparison, names: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """Yield the Markdown blocks.
+
+    Args:
+        comparison: Judged cells of one target, engine and workload.
+        names: Each cell's name by its id.
+        folder: The report's folder.
+    """
+    yield from _levers(comparison, names)
+    yield from _inside(breakdowns(comparison, folder), names)
+    yield from projection_section([comparison])
+    yield from advisor_details(comparison, names)
+
+
+def breakdowns(comparison: Comparison, folder: Path) -> dict[str, Breakdown]:
+    """Read what is known of the inside of verify steps, by cell id.
+
+    A cell's file `cells/<id>/breakdown.json` goes before what its engine traced by itself.
+    """
+    paths = {r.cell_id: folder / "cells" / r.cell_id / "breakdown.json" for r in comparison.records}
+    traced = {r.cell_id: r.settings.get("breakdown", "") for r in comparison.records}
+    found = traced | {key: path.read_text() for key, path in paths.items() if path.exists()}
+    return {key: Breakdown(**json.loads(text)) for key, text in found.items() if text}
+
+
+def _levers(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield each class's levers, and once what holds for all of them."""
+    verdicts, sources = class_verdicts(comparison, names), Sources()
+    if not verdicts:
+        return
+    yield "## What each lever is worth"
+    yield f"Largest gain first; effort is yours to weigh. {OVERLAP}"
+    for found in verdicts:
+        yield f"### {found.category}: {found.name}"
+        yield lever_table(found.verdict, sources)
+        if said := pair(found.verdict):
+            yield said
+    if listed := sources.listed():
+        yield listed
+
+
+def _inside(found: Mapping[str, Breakdown], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a trace showed inside of verify steps."""
+    if not found:
+        return
+    yield "## Inside a verify step"
+    yield (
+        "As traced, ms; a profiler slows what it watches. Wire: the all-reduces' own floor; wait:"
+        " for a late rank; launch: the device idle."
+    )
+    parts = ("compute", "wire", "wait", "launch")
+    rows = [(names[k], *(number(getattr(b, part)) for part in parts)) for k, b in found.items()]
+    yield table(("cell", *parts), rows)
+
+
+def projection_section(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Yield the projected cells of a grid with gaps, and the check on its measured cells."""
+    found = costs(comparisons)
+    hidden = self_check(found)
+    if not hidden:
+        return
+    yield "## Cells that were not run, projected"
+    errors = summarise(hidden)
+    yield (
+        f"Each cell with a drafter hidden in turn and its tok/s predicted from the others:"
+        f" median error {100 * errors.median:.1f} %, 90th percentile {100 * errors.p90:.1f} %,"
+        f" {percent(errors.covered)} of {errors.number} inside the 95 % interval."
+    )
+    rows = list(_rows(found))
+    if rows:
+        head = ("cell", "class", "accept length", "step, ms (95 %)", "tok/s (95 %)")
+        yield table(head, rows, text=2)
+    else:
+        yield "The grid has no gap: every measured drafter ran with every measured backend."
+
+
+def _rows(found: Sequence[Cost]) -> Iterator[tuple[str, ...]]:
+    """Yield one row per cell and class that is missing."""
+    fitted = curves(found)
+    for place in missing(found):
+        projection = project(found, fitted, place)
+        if projection:
+            step, speed, length = projection.step_ms, projection.tok_s, projection.accept_length
+            yield (
+                f"{place.drafter} × {place.verify} (width {place.width})",
+                place.category,
+                f"{number(length.low)}–{number(length.high)}",
+                f"{number(step.value)} ({number(step.low)}–{number(step.high)})",
+                f"{number(speed.value)} ({number(speed.low)}–{number(speed.high)})",
+            )

@@ -8,8 +8,7 @@ from pathlib import Path
 from pipeline.measure.statistics import noise
 from pipeline.measure.wording import code, number, percent, table
 from pipeline.record.record import write_atomically
-from pipeline.roi.plan.parts import Part
-from pipeline.roi.step_anatomy import Anatomy
+from pipeline.roi.step_anatomy import Anatomy, Part
 
 NAME = "eagle-fast-verify.md"
 OTHER_TURNS = (

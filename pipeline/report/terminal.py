@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pipeline.judge.comparison import Comparison, compare
 from pipeline.measure.wording import arm_names, comparison_names, number, sentence
 from pipeline.record.record import CellRecord
+from pipeline.report.caveats import turns
 from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
-from pipeline.report.turns import turns
 from pipeline.report.verdict import verdict
 
 

@@ -9,15 +9,16 @@ from pathlib import Path
 from pipeline.judge.comparison import Comparison, compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.record import CellRecord, write_atomically
-from pipeline.report import notes, origin, tables
+from pipeline.report import origin, tables
+from pipeline.report import trust as notes
+from pipeline.report.investment import details as roi_details
 from pipeline.report.investment import sections
-from pipeline.report.overview import overview
 from pipeline.report.page import write_page
+from pipeline.report.plan import NAME
 from pipeline.report.plots import draw
+from pipeline.report.tables import overview
 from pipeline.report.trust import trust
 from pipeline.report.verdict import verdict
-from pipeline.roi.details import details as roi_details
-from pipeline.roi.plan import NAME
 
 APPENDIX = "report-details.md"
 

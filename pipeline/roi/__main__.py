@@ -14,8 +14,7 @@ from pathlib import Path
 from pipeline.judge.comparison import compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.sweep_folder import SweepFolder
-from pipeline.report.investment import sections
-from pipeline.roi.details import details
+from pipeline.report.investment import details, sections
 from pipeline.roi.numbers import parse
 from pipeline.roi.scale.command import scale_lines
 from pipeline.roi.text import lines

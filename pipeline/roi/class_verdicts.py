@@ -11,8 +11,7 @@ from pipeline.measure import Figures, Versus
 from pipeline.measure.statistics import Interval
 from pipeline.measure.wording import held_accept_length, number
 from pipeline.record.record import CellRecord
-from pipeline.roi.gains import Gain, Side
-from pipeline.roi.levers.gain import Basis, Range, known
+from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
 from pipeline.roi.levers.width import cut
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pipeline.measure.wording import number, sentence, surplus, table
-from pipeline.roi.gains import Gain, Side, together, widest
-from pipeline.roi.sources import Sources
+from pipeline.roi.levers.gain import Gain, Side, together, widest
 from pipeline.roi.verdict import Verdict
 
 OVERLAP = (
@@ -123,3 +123,26 @@ def narrowing(verdict: Verdict) -> str:
         return ""
     spread = f"{found.factor.spread:.2f}"
     return f"{found.name} is known only within a factor of {spread}; {found.narrowed_by}"
+
+
+class Sources:
+    """The sources that were cited so far."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._numbers: dict[str, int] = {}
+
+    def cite(self, source: str) -> str:
+        """Return what stands behind a basis: ` [1]` for a public source, else the text itself."""
+        if "https://" not in source:
+            return f": {source}"
+        return f" [{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
+
+    def listed(self) -> str:
+        """Return the sources as a list with their addresses folded into links, "" for none."""
+        return "\n".join(f"- [{n}] {_linked(text)}" for text, n in self._numbers.items())
+
+
+def _linked(text: str) -> str:
+    """Return a text with its addresses folded into links."""
+    return re.sub(r"https://[^\s,;)]+", lambda found: f"[source]({found.group()})", text)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.roi.contradictions import clashes
-from pipeline.roi.gains import Gain, Side, ranked
 from pipeline.roi.levers.accept_length import accept_levers
-from pipeline.roi.levers.gain import Basis
+from pipeline.roi.levers.gain import Basis, Gain, Side, ranked
 from pipeline.roi.levers.step_time import step_levers
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation, close

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from hydra.errors import InstantiationException
-from hydra.utils import get_class, instantiate
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
-from pipeline.cell.cell import Cell
-from pipeline.cell.response import Prompt
-from pipeline.config.messages import folded
+from pipeline.cell.cell import Cell, DescribesStart
+from pipeline.config.instantiate import build_part
+from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
-from pipeline.machine.provenance import masked
 from pipeline.sweep.planned import Planned
 from pipeline.target.target import Target
-from pipeline.typed import check_types
-from pipeline.workload.prompts import check_draft, check_lengths, prompts_digest
+from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest
 from pipeline.workload.sources import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
-ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
 
 
 class Refused(ValueError):
@@ -69,35 +62,6 @@ def command(overrides: Sequence[str]) -> str:
     return masked(" ".join(["python -m pipeline", *map(shlex.quote, kept)]))
 
 
-def build_part(config: DictConfig, name: str) -> Any:
-    """Build the class that a part of the config names.
-
-    Raises:
-        ValueError: It names a class of another project, or the class refuses its settings.
-    """
-    node = config[name]
-    for target in _targets(OmegaConf.to_container(node)):
-        if not target.startswith(ROOMS):
-            raise ValueError(
-                f"{name}._target_={target}: only classes in drafters, verify and pipeline"
-            )
-    try:
-        _check_fields(node, name)
-        return instantiate(node, _convert_="all")
-    except (InstantiationException, OmegaConfBaseException) as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
-            raise ValueError(f"{name}: {cause}") from None
-        raise ValueError(str(cause)) from None
-
-
-def _check_fields(node: DictConfig, name: str) -> None:
-    """Refuse values of another type than the part's class wants."""
-    values: Any = OmegaConf.to_container(node, resolve=True)
-    with contextlib.suppress(ImportError):  # instantiating says what cannot be found
-        check_types(name, get_class(node._target_), values)
-
-
 @dataclass
 class _Builder:
     """Builds cells; prompts are loaded once for each workload and target."""
@@ -138,18 +102,6 @@ class _Builder:
         return found
 
 
-def _targets(node: Any) -> Iterator[str]:
-    """Yield every class that a config names, at any depth."""
-    if isinstance(node, dict):
-        if "_target_" in node:
-            yield str(node["_target_"])
-        for value in node.values():
-            yield from _targets(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
-
-
 def _named(
     mistakes: dict[str, list[Sequence[str]]], overrides: Sequence[Sequence[str]]
 ) -> Iterator[str]:
@@ -158,3 +110,40 @@ def _named(
     for mistake, jobs in mistakes.items():
         apart = [" ".join(o for o in job if o not in shared) for job in jobs]
         yield mistake if len(jobs) == len(overrides) else f"{mistake} [{'; '.join(apart)}]"
+
+
+NO_PROMPTS = "not-read"  # in place of the prompts' digest
+
+
+def dry_run(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> None:
+    """Print every cell that can run, and why the others cannot.
+
+    Args:
+        configs: One composed config per job.
+        overrides: The overrides that made each of them.
+
+    Raises:
+        Refused: A part of a cell cannot be built.
+    """
+    for config, job in zip(configs, overrides, strict=True):
+        sys.stdout.write("\n".join([*_lines(config, job), "", ""]))
+
+
+def _lines(config: DictConfig, job: Sequence[str]) -> Iterator[str]:
+    """Yield a cell's heading, and its commands or its refusal."""
+    try:
+        parts = {name: build_part(config, name) for name in PARTS}
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    cell = Cell(**parts, prompts_digest=NO_PROMPTS)
+    kept = [override for override in job if not override.startswith("dry_run=")]
+    yield f"# {cell.label} on {cell.target.name}: {command(kept)}"
+    try:
+        cell.engine.check(cell)
+    except ValueError as error:
+        yield f"# refused: {error}"
+        return
+    if isinstance(cell.engine, DescribesStart):
+        yield from map(masked, cell.engine.describe_start(cell))
+    else:
+        yield f"# engine={cell.engine.name} runs in the worker's own process: no command"

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.machine.reaper import CELL_MARK, leave_nothing
 
 if TYPE_CHECKING:
-    from pipeline.cell.response import Prompt, Response, Session
+    from pipeline.cell.response import Response, Session
+    from pipeline.workload.prompts import Prompt
     from verify.base import Proof
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.control import Control
 from pipeline.judge.comparison import compare
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Lane
-from pipeline.sweep.settings import Launcher
+from pipeline.sweep.running_cell import Control, Lane
+from pipeline.sweep.workers import Launcher
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,15 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from pipeline.dry_run import dry_run
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
 from pipeline.machine.reaper import reaping
 from pipeline.record.record import write_atomically
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
-from pipeline.shared import check_shared
-from pipeline.sweep.build import build_cells
+from pipeline.sweep.build import build_cells, dry_run
 from pipeline.sweep.planned import Planned, check_gpus
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.settings import REFUSED, Settings
+from pipeline.sweep.settings import REFUSED, Settings, check_shared
 from pipeline.sweep.sweep import OK, STOPPED, Sweep
 from pipeline.track import Tracker
 from pipeline.track.sender import Sender

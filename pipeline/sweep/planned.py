@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-from pipeline.cell.cell import Cell, flat
-from pipeline.cell.response import DescribesStart, Prompt
+from pipeline.cell.cell import Cell, DescribesStart, NeedsGpus, flat
 from pipeline.record.record import CellRecord
+from pipeline.workload.prompts import Prompt
 
 if TYPE_CHECKING:
-    from pipeline.sweep.settings import Launcher
-
-
-@runtime_checkable
-class NeedsGpus(Protocol):
-    """Ability of an engine: it runs on GPUs."""
-
-    def num_gpus(self, cell: Cell) -> int:
-        """Return how many GPUs the cell needs."""
-        ...
+    from pipeline.sweep.workers import Launcher
 
 
 @dataclass(frozen=True)

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline.cell.response import Response
 from pipeline.record.record import CellRecord, Status, save_record, save_repetition
 from pipeline.sweep.cell_process import Repetition
 from pipeline.sweep.planned import Planned
 from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.workers import Worker, WorkerFailed
 from verify.base import Proof
 
 LOG_LINES = 30
-
-
-class WorkerFailed(Exception):
-    """A worker raised, died or hung; the text is the reason, one line."""
-
-
-class Worker(Protocol):
-    """A process that holds one cell."""
-
-    def begin(self, phase: str, *arguments: Any) -> None:
-        """Begin a phase without waiting for it."""
-        ...
-
-    def result(self, timeout_s: float) -> Any:
-        """Wait for the phase's result.
-
-        Raises:
-            WorkerFailed: It raised, died, or did not finish in time.
-        """
-        ...
-
-    def kill(self) -> None:
-        """End the process and all that it started, whatever it is doing."""
-        ...
 
 
 @dataclass
@@ -70,7 +48,7 @@ class Lane:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is only measured for the cells beside it (`pipeline.control`)."""
+        """Whether it is only measured for the cells beside it (`pipeline.sweep.running_cell`)."""
         return False
 
     def enough(self, measuring: Measuring) -> str:
@@ -145,3 +123,46 @@ def tail(log: Path) -> str:
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+@dataclass
+class Control(Lane):
+    """A plain cell that has its record already, measured again for the cells beside it.
+
+    It is repeated as long as one of them is. What it measures is kept with each of them, so that a
+    cell's record is whole by itself; the plain cell's own record stays as it is.
+
+    Attributes:
+        others: The cells that it stands beside.
+    """
+
+    others: Sequence[Lane] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether a cell beside it still has to be measured, and it has not failed."""
+        return super().runs and any(other.runs for other in self.others)
+
+    @property
+    def is_control(self) -> bool:
+        """It is."""
+        return True
+
+    def enough(self, measuring: Measuring) -> str:
+        """Go on: the cells beside it say when it is enough."""
+        return ""
+
+    def keep(self, repetition: Repetition) -> None:
+        """Give a repetition to the cells that still run.
+
+        Raises:
+            WorkerFailed: The engine ran it in another way than its label says.
+        """
+        proof = repetition.proof
+        if problem := proof.problem or self.plan.cell.verify.contradiction(proof):
+            raise WorkerFailed(problem)
+        for other in self.others:
+            if other.runs:
+                other.keep_control(self.record.cell_id, repetition.responses)
+        kept = (*self.record.repetitions, repetition.responses)
+        self.record = replace(self.record, repetitions=kept)

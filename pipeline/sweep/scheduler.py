@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import Lane, Worker, WorkerFailed, tail
+from pipeline.sweep.running_cell import Lane, tail
 from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.workers import Worker, WorkerFailed
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
 STOP_TIMEOUT_S = 120.0  # a server gives its GPUs back in this time

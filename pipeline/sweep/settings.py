@@ -5,63 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.machine.provenance import masked
-from pipeline.sweep.build import build_part
-from pipeline.sweep.running_cell import Worker
+from pipeline.config.instantiate import build_part
+from pipeline.config.messages import masked
 from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.workers import Launcher
+from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
-PORT = 5000  # MLflow's own choice
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
-
-
-class Launcher(Protocol):
-    """Where cells run: Ray (`pipeline.sweep.ray_launcher`), or this process in tests."""
-
-    @property
-    def address(self) -> str:
-        """`local`, or the cluster's address."""
-        ...
-
-    @property
-    def resident(self) -> int:
-        """Most cells that are loaded at once."""
-        ...
-
-    @property
-    def gpus_per_cell(self) -> int:
-        """GPUs reserved for a cell; 0 is what its engine asks for."""
-        ...
-
-    @property
-    def start_timeout_s(self) -> float:
-        """Longest start, and longest warm-up."""
-        ...
-
-    @property
-    def repetition_timeout_s(self) -> float:
-        """Longest turn: one prompt, or all of a repetition's where an engine must be alone."""
-        ...
-
-    @property
-    def on_busy(self) -> str:
-        """`wait` or `refuse` when another sweep runs on this machine."""
-        ...
-
-    def connect(self) -> AbstractContextManager[int]:
-        """Make workers possible for the time of a sweep; gives the number of GPUs there."""
-        ...
-
-    def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
-        """Start a fresh worker process."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -175,3 +133,32 @@ def _measuring(config: DictConfig) -> Measuring:
         return Measuring(**config.measurement)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
+
+
+SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
+
+
+def check_shared(configs: Sequence[DictConfig]) -> None:
+    """Refuse a grid over what is one value for a sweep: all values but one would be ignored.
+
+    Raises:
+        ValueError: Naming the setting and its values.
+    """
+    first, *others = ({k: v for name in SHARED for k, v in _leaves(c, name)} for c in configs)
+    for setting, value in first.items():
+        values = dict.fromkeys([value, *(other.get(setting, "absent") for other in others)])
+        if len(values) > 1:
+            raise ValueError(
+                f"{setting}={','.join(values)}: one value for all cells of a sweep; run a sweep for"
+                " each"
+            )
+
+
+def _leaves(config: DictConfig, name: str) -> Iterator[tuple[str, str]]:
+    """Yield a setting, or the settings of a group, with its value as text."""
+    node = config[name]
+    if not isinstance(node, DictConfig):
+        yield name, str(node)
+        return
+    for key in map(str, node):
+        yield f"{name}.{key}", str(node[key])

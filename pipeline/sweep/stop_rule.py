@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pipeline.measure.statistics import stop_reason
+from pipeline.cell.response import Response
+from pipeline.config.instantiate import check_positive
+from pipeline.measure.statistics import half_width, noise
 from pipeline.record.record import CellRecord
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """When a cell is measured well enough (see `pipeline.measure.statistics.stop_reason`).
+    """When a cell is measured well enough (see `pipeline.sweep.stop_rule.stop_reason`).
 
     Attributes:
         precision: Wanted half-width of tok/s as a share of it.
@@ -44,11 +46,40 @@ class Measuring:
         )
 
 
-def check_positive(setting: str, value: Any) -> None:
-    """Refuse what is not a number above zero.
+def stop_reason(
+    repetitions: Sequence[Sequence[Response]],
+    precision: float,
+    min_repetitions: int,
+    max_repetitions: int,
+    max_seconds: float,
+) -> str:
+    """Say why a cell should not be repeated again, or "" to go on.
 
-    Raises:
-        ValueError: Naming the setting.
+    The interval here is that of repetition noise with the prompts held fixed (`half_width`), since
+    that is all that repeating can improve; the reported intervals are wider, over prompts.
+
+    Args:
+        repetitions: Finished repetitions of the same prompts.
+        precision: Wanted half-width of tok/s as a share of it, such as 0.02.
+        min_repetitions: Repetitions before `precision` may end it. Budgets end it even so.
+        max_repetitions: Budget of repetitions.
+        max_seconds: Budget of generation time, prefill included; a repetition that would pass it
+            is not begun. The first one always runs.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise ValueError(f"{setting}={value}: must be a number above 0")
+    count = len(repetitions)
+    if count == 0:
+        return ""
+    width = half_width(repetitions)
+    seconds = sum(r.prefill_ms + r.decode_ms for rep in repetitions for r in rep) / 1000
+    if count >= min_repetitions and width <= precision:
+        return f"precise: ±{100 * width:.1f} % of tok/s after {count} repetitions"
+    after = f"{noise(repetitions)} of tok/s after {count} repetitions"
+    if count == 1:
+        after = "noise of tok/s unknown after 1 repetition"
+    if count == 2:
+        after = f"tok/s of its {noise(repetitions)}"
+    if count >= max_repetitions:
+        return f"max_repetitions {max_repetitions} reached: {after}"
+    if seconds * (count + 1) / count > max_seconds:
+        return f"max_seconds {max_seconds:g}: {seconds:.1f} s spent, no time for another: {after}"
+    return ""

@@ -14,9 +14,10 @@ from pipeline.report import terminal_table, write_report
 from pipeline.sweep.groups import Groups
 from pipeline.sweep.planned import Planned
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import Lane, Worker
+from pipeline.sweep.running_cell import Lane
 from pipeline.sweep.scheduler import Turns
 from pipeline.sweep.settings import Settings
+from pipeline.sweep.workers import Worker
 from pipeline.track.sender import Sender
 
 OK, FAILED, STOPPED = 0, 1, 130  # exit statuses

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydra.utils import instantiate
-
-from pipeline.config.compose import HYDRA_ERRORS, compose_each
-from pipeline.config.messages import folded
-from pipeline.machine.cache import cache_root
 from pipeline.target.gguf_checkpoint import convert_gguf
 from pipeline.target.source import PACKAGE, TOKENIZER, WEIGHTS, hub_folder, is_hub_id, packaged_file
 from pipeline.target.tokenizer import Tokenizer, read_json
@@ -21,6 +14,7 @@ from verify.base import TargetShape
 if TYPE_CHECKING:
     from pipeline.target.checkpoint import Checkpoint
     from pipeline.target.random_checkpoint import RandomCheckpoint
+
 
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 _RANDOM = "random"
@@ -138,25 +132,3 @@ class Target:
         if is_hub_id(self.source):
             return hub_folder(self.source, self.revision, needed)
         raise ValueError(f"target.source={self.source}: no such folder or .gguf file")
-
-
-def main(arguments: list[str]) -> None:
-    """Serve `python -m pipeline.target prepare [overrides]`: make the target's checkpoint now.
-
-    Args:
-        arguments: `prepare` and Hydra overrides, such as `target=smollm2_135m cache=/data/cache`.
-    """
-    if arguments[:1] != ["prepare"]:
-        raise SystemExit("usage: python -m pipeline.target prepare [target=NAME] [cache=FOLDER]")
-    try:
-        (config,) = compose_each([arguments[1:]])
-        target: Target = instantiate(config.target, _convert_="all")
-        start = time.monotonic()
-        folder = target.folder(cache_root(config.cache))
-    except (ValueError, *HYDRA_ERRORS) as error:
-        raise SystemExit(f"error: {folded(error)}") from None
-    sys.stdout.write(f"target {target.name}: {folder} ({time.monotonic() - start:.1f} s)\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

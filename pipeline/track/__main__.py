@@ -7,10 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.sweep.settings import PORT
-from pipeline.track.client import TrackerAway
+from pipeline.track.client import PORT, TrackerAway
 from pipeline.track.stored import pages
-from pipeline.track.sync import sync
+from pipeline.track.tracker import sync
 
 STORE = "sqlite:///runs/mlflow.db"
 

@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.config.messages import first_line
-from pipeline.machine.provenance import masked
+from pipeline.config.messages import first_line, masked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
 
 LINE_CHARACTERS = 160
 QUIET = {
@@ -58,3 +58,6 @@ def answering() -> Iterator[None]:
 def _line(error: BaseException) -> str:
     """Return an error's first line, without a password and not endless."""
     return textwrap.shorten(masked(first_line(error)), LINE_CHARACTERS, placeholder=" …")
+
+
+PORT = 5000  # MLflow's own choice

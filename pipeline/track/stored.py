@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from pipeline.machine.provenance import masked
+from pipeline.config.messages import masked
 from pipeline.record.record import CellRecord, load_record
 from pipeline.track.client import answering, connect
 

@@ -10,18 +10,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline.config.messages import masked
 from pipeline.judge.comparison import compare
-from pipeline.machine.provenance import masked
-from pipeline.measure import metrics
 from pipeline.record.record import CellRecord, Status
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.track.client import TrackerAway, answering, connect
-from pipeline.track.metrics import own_metrics, repetition_metrics, status_tags, sweep_summary
+from pipeline.track.metrics import (
+    metrics,
+    own_metrics,
+    repetition_metrics,
+    status_tags,
+    sweep_summary,
+)
 from pipeline.track.stored import page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
 
 Item = TypeVar("Item")
 BATCH = 100  # parameters and tags that MLflow takes at once
@@ -217,3 +223,24 @@ def _digest(folder: Path) -> str:
     for path in sorted(folder.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def sync(folder: Path, uri: str | None = None) -> str:
+    """Send what a sweep on disk has and MLflow has not; return the tracking URI.
+
+    Args:
+        folder: The sweep's folder.
+        uri: Where to; None is where the sweep was tracked.
+
+    Raises:
+        ValueError: It is not a sweep's folder, or the store cannot be opened.
+        TrackerAway: The server went away.
+    """
+    sweep = SweepFolder(folder.absolute())
+    if not (folder / "sweep.json").is_file():
+        raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
+    where = sweep.facts["tracking"]
+    to = uri or where["uri"]
+    tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
+    tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
+    return masked(to)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.cell.response import Prompt
 from pipeline.target.tokenizer import Message, Tokenizer
+
+if TYPE_CHECKING:
+    pass
+
 
 _TOKEN_FIELDS = ("input_ids", "token_ids", "prompt_token_ids", "tokens")
 
@@ -166,3 +170,18 @@ def _conversation(turns: Any, where: str) -> tuple[Message, ...]:
     if not turns[-1]["content"].strip():
         raise ValueError(f"{where}: the prompt is empty")
     return tuple(Message(role=turn["role"], content=turn["content"]) for turn in turns)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt, ready for the engine.
+
+    Attributes:
+        id: Unique within the workload.
+        category: Workload class: `chat`, `code`, `math`, `copy`, or a user's own.
+        tokens: Token ids, chat template applied.
+    """
+
+    id: str
+    category: str
+    tokens: tuple[int, ...]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pipeline.cell.response import Prompt
 from pipeline.config.messages import first_line
 from pipeline.target.target import Target
-from pipeline.workload.prompts import Text, read_row, tokenise
+from pipeline.workload.prompts import Prompt, Text, read_row, tokenise
 
 CLASSES = ("chat", "code", "math", "copy")
 _DATA = Path(__file__).parent / "data"

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.engines_agree.__main__ import within
-from pipeline.cell.response import Response
-from pipeline.judge.lossless import num_equal
+from pipeline.cell.response import Response, num_equal
 
 RESPONSE = Response(
     prompt_id="p",

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drafters.none import NoDrafter
-from pipeline.cell.cell import Cell, Parallelism
-from pipeline.cell.response import Prompt, Response, Sampling
+from pipeline.cell.cell import Cell, Parallelism, Sampling
+from pipeline.cell.response import Response
 from pipeline.sweep.planned import Planned
 from pipeline.target.target import Target
+from pipeline.workload.prompts import Prompt
 from pipeline.workload.sources import Jsonl
 from verify.base import Proof
 from verify.extend import Extend

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pipeline.engine.torch.loader import DenseLoader
 from pipeline.engine.torch.parallel.shards import shards
+from pipeline.engine.torch.weights import DenseLoader
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend

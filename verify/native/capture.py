@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from verify.base import Plan, Proof, StepInput, StepOutput, TargetModel
+from verify.base import CompiledForward, Proof, StepInput, StepOutput, TargetModel
 from verify.padding import pad, unpad
 
 Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
@@ -57,7 +57,7 @@ class _CapturedStep:
 class PlannedStep(_CapturedStep):
     """The whole step in one call of compiled code, sums over ranks included."""
 
-    def __init__(self, model: TargetModel, plan: Plan, width: int) -> None:
+    def __init__(self, model: TargetModel, plan: CompiledForward, width: int) -> None:
         """Bind the plan, which shares the model's cache and sums in its own way."""
         self._plan, self._num_layers = plan, model.shape.num_layers
         super().__init__(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from verify.base import TargetShape
+from verify.base import CompiledForward, TargetShape
 from verify.native.layout import Layout, Room
 from verify.native.packed import Packed
 from verify.native.ranks import RankMemory, Sizes
@@ -257,3 +257,26 @@ class Plan:
         step.rows, step.start, step.first_logit = len(tokens), start, first_logit
         step.features = features.data_ptr()
         self._check(self._call(self._plan_at, self._step_at))
+
+
+_CALLS = 64  # in one measurement
+_REPEATS = 5
+
+
+def join_times_us(
+    plan: CompiledForward, size: tuple[int, int], calls: int = _CALLS, repeats: int = _REPEATS
+) -> dict[str, float]:
+    """Return microseconds of one sum + residual add + norm of [W, H], for each way to sum.
+
+    Ways take turns, so that a slow spell of the machine hits all of them; the fastest turn counts,
+    since whatever else runs only ever slows one.
+    """
+    delta, residual = torch.ones(size), torch.zeros(size)
+    weight = torch.ones(size[1])
+    plans = {way: plan.summing(way) for way in plan.ways}
+    times: dict[str, list[float]] = {way: [] for way in plans}
+    for _ in range(repeats):
+        for way, each in plans.items():
+            seconds = each.join(delta, residual, weight, calls)[2]
+            times[way].append(seconds / calls * 1e6)
+    return {way: min(found) for way, found in times.items()}

@@ -29,8 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 from drafters.eagle3.data.corpus import Corpus, Sample
 from drafters.eagle3.data.decontaminate import Apart
 from drafters.eagle3.data.generate import Writing, without_loop, write
-from drafters.eagle3.data.prompts import Maker, PromptSource
-from drafters.eagle3.template import Template
+from drafters.eagle3.data.prompts import Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
 
 PARTS = ("target", "source", "writing", "measured", "cache")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drafters.eagle3.template import Template
+from drafters.eagle3.data.prompts import Template
 
 RUN = 10  # tokens in a row that no two texts share by chance
 

@@ -102,7 +102,7 @@ class _Batch:
     def _step(self, cache: KV, length: int) -> Callable[[Tensor, int], Tensor]:
         """Return the batch's step: captured on a GPU, where launching costs more than computing."""
         if self._target.device.type == "cuda":
-            from drafters.eagle3.target_graph import GraphStep
+            from drafters.eagle3.train.target import GraphStep
 
             return GraphStep(self._target, self._pads, cache, length)
         return lambda tokens, length: self._target.step(tokens, self._pads, cache, length)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from drafters.eagle3.data.generate import Writing, write
-from drafters.eagle3.template import Template
 from drafters.eagle3.train.target import Target, Tokenizer
 
 SEEDS_APART = 1_000_003  # parts of one seed, before another seed begins
@@ -117,3 +116,48 @@ class SelfPrompted:
             for start, text in zip(starts, texts, strict=True)
             if text and text[-1] in stops and len(start) + len(text) > 1
         ]
+
+
+_MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template of one user turn.
+
+    Attributes:
+        before: Token ids up to the user's text.
+        after: Token ids from the user's text to the start of the answer.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Template:
+        """Read the template off a rendered conversation.
+
+        Raises:
+            ValueError: The target has no template, or it changes the user's text.
+        """
+        text = tokenizer.render([{"role": "user", "content": _MARK}])
+        before, mark, after = text.partition(_MARK)
+        if not mark:
+            raise ValueError("the target's chat template does not hold the user's text as it is")
+        return cls(tuple(tokenizer.encode(before)), tuple(tokenizer.encode(after)))
+
+    def wrap(self, text: Sequence[int]) -> tuple[int, ...]:
+        """Return a prompt of a user's text."""
+        return (*self.before, *text, *self.after)
+
+    def unwrap(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        """Return what is a prompt's own: all but the template's ends, as far as they are there."""
+        begin, end = 0, len(prompt)
+        while begin < min(len(self.before), end) and prompt[begin] == self.before[begin]:
+            begin += 1
+        tail = 0
+        while (
+            tail < min(len(self.after), end - begin) and prompt[-1 - tail] == self.after[-1 - tail]
+        ):
+            tail += 1
+        return tuple(prompt[begin : end - tail])

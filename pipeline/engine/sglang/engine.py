@@ -13,8 +13,7 @@ from pipeline.engine.sglang.arguments import ServerArguments, server_arguments
 from pipeline.engine.sglang.checks import check_cell
 from pipeline.engine.sglang.environment import server_environment
 from pipeline.engine.sglang.extras import checked_extras
-from pipeline.engine.sglang.installed import installed_version
-from pipeline.engine.sglang.versions import VERSIONS, names
+from pipeline.engine.sglang.versions import VERSIONS, installed_version, names
 from pipeline.machine.cache import cache_root
 
 if TYPE_CHECKING:

@@ -9,10 +9,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.sglang.arguments import ServerArguments, graph_sizes
-from pipeline.engine.sglang.counts import Answer, cached_tokens, retractions, timer_disagreement
+from pipeline.engine.sglang.counts import (
+    Answer,
+    Records,
+    StepRecord,
+    cached_tokens,
+    retractions,
+    timer_disagreement,
+)
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import model_facts
-from pipeline.engine.sglang.records import Records, StepRecord
 from pipeline.engine.sglang.trace import AllReduces
 from pipeline.engine.sglang.versions import fusable
 from verify.base import Proof

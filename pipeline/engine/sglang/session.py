@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipeline.cell.response import Prompt, Response
+from pipeline.cell.cell import Sampling
+from pipeline.cell.response import Response
 from pipeline.engine.sglang.arguments import server_arguments
-from pipeline.engine.sglang.asker import Asker
-from pipeline.engine.sglang.counts import Answer, device_seconds, margins_shared, response
+from pipeline.engine.sglang.counts import (
+    Answer,
+    Records,
+    device_seconds,
+    margins,
+    margins_shared,
+    read_records,
+    response,
+)
 from pipeline.engine.sglang.environment import install_plugin, server_environment
 from pipeline.engine.sglang.evidence import Evidence
 from pipeline.engine.sglang.gpus import wait_for_room
-from pipeline.engine.sglang.installed import checked_version
 from pipeline.engine.sglang.server import Launch, Server, TimeOuts, start_server
 from pipeline.engine.sglang.trace import AllReduces, all_reduces, wait_for_trace
-from pipeline.engine.sglang.versions import names
+from pipeline.engine.sglang.versions import checked_version, names
 from pipeline.machine.cache import cache_root
+from pipeline.machine.cpu_load import OtherProcesses
+from pipeline.workload.prompts import Prompt
 
 if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.engine import SglangEngine
     from verify.base import Proof
+
 
 PROBE_IDS = (1, 2, 3)  # any vocabulary has these
 TRACED_STEPS = 8
@@ -172,3 +186,52 @@ class SglangSession:
 
     def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Asker:
+    """One server's questions and answers."""
+
+    def __init__(
+        self, server: Server, folder: Path, sampling: Sampling, stop_ids: Sequence[int], batch: int
+    ) -> None:
+        """Ask `server`, whose plugin writes to `folder`, with `batch` requests in flight."""
+        self._server, self._folder, self._batch = server, folder, batch
+        # The seed is the server's: it is one of its arguments.
+        self._sampling: dict[str, Any] = {
+            "max_new_tokens": sampling.max_new_tokens,
+            "temperature": sampling.temperature,
+            "stop_token_ids": list(stop_ids),
+        }
+        self._ids = itertools.count()
+        self._flush = 0
+
+    def ask(self, prompt: Prompt, **more: Any) -> Answer:
+        """Send one prompt and wait for its whole reply; `more` goes into the request."""
+        rid = f"specroi-{next(self._ids)}-{prompt.id}"
+        body = {"rid": rid, "input_ids": list(prompt.tokens), "sampling_params": self._sampling}
+        others, began = OtherProcesses(self._server.family.members), time.perf_counter()
+        reply = self._server.client.generate(body | more)
+        wall_ms = (time.perf_counter() - began) * 1e3
+        return Answer(prompt, rid, reply, wall_ms, others.share())
+
+    def ask_all(self, prompts: Sequence[Prompt], **more: Any) -> list[Answer]:
+        """Ask in a closed loop: the next request begins when one ends; `more` as for `ask`."""
+        with ThreadPoolExecutor(self._batch) as pool:
+            return list(pool.map(partial(self.ask, **more), prompts))
+
+    def collect(self) -> Records:
+        """Flush, which makes the plugin write what happened since the last time.
+
+        Raises:
+            RuntimeError: The plugin wrote nothing, or lost steps.
+        """
+        self._server.client.flush()
+        records = read_records(self._folder, self._flush)
+        self._flush = records.flush
+        return records
+
+    def margins(self, prompt: Prompt) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return a greedy answer's tokens with best minus second best at each, untimed."""
+        reply = self.ask(prompt, return_logprob=True, top_logprobs_num=2).reply
+        self.collect()
+        return tuple(reply["output_ids"]), margins(reply)

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from drafters.base import Context, Draft, Proposer
-from pipeline.cell.response import Prompt, Response, Sampling
+from pipeline.cell.cell import Sampling
+from pipeline.cell.response import Response
 from pipeline.engine.torch import accept
-from pipeline.engine.torch.kv_cache import KVCache
+from pipeline.engine.torch.llama import KVCache
 from pipeline.engine.torch.prefill import Prefill
 from pipeline.machine.cpu_load import OtherProcesses
+from pipeline.workload.prompts import Prompt
 from verify.base import StepInput, StepOutput, VerifyStep
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from pipeline.engine.torch import ops
 from pipeline.engine.torch.kernels import Kernels, kernels_for
-from pipeline.engine.torch.kv_cache import KVCache
 from pipeline.engine.torch.ops import Rows
-from verify.base import Join, Plan, StepInput, StepOutput, TargetShape
+from verify.base import CompiledForward, Join, StepInput, StepOutput, TargetShape
 from verify.device_timer import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
@@ -103,7 +102,7 @@ class Llama:
         table = ops.rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = (part.to(self.device) for part in table)
         self._timer = DeviceTimer(self.device)
-        self.plan: Plan | None = None
+        self.plan: CompiledForward | None = None
 
     @property
     def linear(self) -> str:
@@ -181,3 +180,44 @@ class Llama:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""
         attended = self.kernels.attend(layer.qkv(x), rows, keys, values, self.num_heads)
         return layer.output(attended)
+
+
+class KVCache:
+    """Keys and values of one request.
+
+    Attributes:
+        keys: [L, KV, S, D]; slot i holds the key of token i, rotated.
+        values: [L, KV, S, D].
+        length: Slots that hold committed tokens.
+    """
+
+    def __init__(
+        self,
+        shape: TargetShape,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        num_kv_heads: int,
+    ) -> None:
+        """Allocate `capacity` slots of `num_kv_heads` heads, zeroed: a masked NaN would spread."""
+        size = (shape.num_layers, num_kv_heads, capacity, shape.head_dim)
+        self.keys = torch.zeros(size, dtype=dtype, device=device)
+        self.values = torch.zeros(size, dtype=dtype, device=device)
+        self.length = 0
+
+    @property
+    def capacity(self) -> int:
+        """Slots that were allocated."""
+        return self.keys.shape[2]
+
+    def keep(self, rows: tuple[int, ...]) -> None:
+        """Commit rows of the last step, in order; row i was written to slot `length + i`.
+
+        A chain's rows already stand in their places. A tree's accepted path is moved together.
+        """
+        if rows != tuple(range(len(rows))):
+            source = torch.tensor(rows, device=self.keys.device) + self.length
+            window = slice(self.length, self.length + len(rows))
+            self.keys[:, :, window] = self.keys[:, :, source]
+            self.values[:, :, window] = self.values[:, :, source]
+        self.length += len(rows)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from drafters.base import Proposes, TargetInfo
-from pipeline.cell.response import Prompt, Response
+from pipeline.cell.response import Response
 from pipeline.engine.torch.decode import Decoder
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
-from pipeline.engine.torch.loader import DenseLoader, PackedLoader
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill, ReadsPrompts
 from pipeline.engine.torch.threads import available_cores, calibrated_threads
-from pipeline.engine.torch.weights import dense_weights, packed_weights
+from pipeline.engine.torch.weights import DenseLoader, PackedLoader, dense_weights, packed_weights
 from pipeline.machine.cache import cache_root
+from pipeline.workload.prompts import Prompt
 from verify.base import BuildsStep, Proof, TargetShape, VerifyStep
 from verify.native.build import find_compiler, load_source
 from verify.native.build import load as load_native

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.gate.decision.promise import Plan
+from pipeline.gate.decision.promise import Plan, gate_stops
 from pipeline.gate.decision.signed_rank import Floats, middle
-from pipeline.gate.stopping import gate_stops
 
 RUNS = 1000  # a share of 95 % is known to 0.7 points
 MOST_PAIRS = 3000  # about half an hour of turns: a machine as noisy as that is no gate

@@ -24,9 +24,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from pipeline.gate.decision.promise import Plan
+from pipeline.gate.decision.promise import Plan, first_proofs, gate_stops
 from pipeline.gate.decision.signed_rank import Floats, middle, shift_at
-from pipeline.gate.stopping import first_proofs, gate_stops
 
 
 class Verdict(StrEnum):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pipeline.cell.response import Response
+from pipeline.config.compose import Job
 from pipeline.gate.arm import Arm, arm
-from pipeline.gate.overrides import Job
 from pipeline.gate.validity import fault
 from pipeline.gate.versions.process import Side, SideFailed
 from pipeline.measure.wording import cell_names

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.measure.wording import number
+from pipeline.report.plan import in_order
 from pipeline.report.plots.panels import (
     DARK,
     FAINT,
@@ -17,7 +18,7 @@ from pipeline.report.plots.panels import (
     label,
     rows,
 )
-from pipeline.roi.plan import Anatomy, in_order
+from pipeline.roi.step_anatomy import Anatomy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.beside import apart, in_turns
-from pipeline.judge.comparison import Comparison
+from pipeline.judge.comparison import Comparison, apart, in_turns
 from pipeline.measure import Levers, Measurement
 from pipeline.measure.wording import held_accept_length
 from pipeline.record.record import CellRecord

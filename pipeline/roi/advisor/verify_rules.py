@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.beside import beside
+from pipeline.judge.comparison import beside
 from pipeline.measure.wording import bare_label, number, percent
 from pipeline.roi.advisor.cell_view import Rule, Seen
 from pipeline.roi.public_figures import CROSSOVER_SOURCE

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from pipeline.measure.wording import number
 from pipeline.roi import public_figures as public
-from pipeline.roi.gains import Gain, Side
-from pipeline.roi.levers.gain import Basis, Range, known
+from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipeline.measure.wording import number
 from pipeline.roi import public_figures as public
-from pipeline.roi.gains import Gain, Side
-from pipeline.roi.levers.gain import Basis, Range
+from pipeline.roi.contradictions import public_floor_us
+from pipeline.roi.levers.gain import Basis, Gain, Range, Side
 from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
-from pipeline.roi.verify_levers import cut_step, verify_levers
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
@@ -78,4 +77,109 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
         f" {number(scaled)}–{number(at.step_ms)} ms",
         Range(min(ends), max(ends), Basis.ASSUMED, "accept_rate; step between flat and linear"),
         f"time the verify step at width {wanted} and at {at.width}",
+    )
+
+
+DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
+
+
+def verify_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
+    """Yield levers on the target forward; none makes it cheaper than a plain one.
+
+    Raises:
+        ValueError: The verify time that was wished for is below a plain forward.
+    """
+    if at.verify_ms > DEAR * at.plain_forward_ms and not at.captured:
+        yield _capture(at)
+    if at.allreduces and at.allreduce_ms == at.allreduce_ms:
+        yield _allreduce(at)
+    wanted = numbers.get("verify_ms_to")
+    if wanted is not None:
+        yield _wish(at, wanted)
+    yield cut_step(
+        at,
+        "verify as cheap as a plain forward",
+        (_floor_ms(at),),
+        Basis.BOUND,
+        f"plain forward {number(at.plain_forward_ms)} ms + draft and host"
+        f" {number(at.overhead_ms)} ms",
+        "nothing: it is a bound",
+        limits=True,
+    )
+
+
+def _floor_ms(at: Situation) -> float:
+    """Return the step whose verify costs one plain forward."""
+    return at.plain_forward_ms + at.overhead_ms
+
+
+def _capture(at: Situation) -> Gain:
+    """Return what a captured verify step is worth, by what it was worth elsewhere."""
+    return cut_step(
+        at,
+        "capture the verify step in a graph, if it is not yet",
+        [max(at.step_ms / gain, _floor_ms(at)) for gain in public.CAPTURE_GAIN],
+        Basis.PUBLIC,
+        f"eager against captured, whole speed +38 to +97 %: {public.IMP_GRAPHS}; never below a"
+        " plain forward",
+        "one run each with the graph on and off, reading the share of captured steps",
+    )
+
+
+def _allreduce(at: Situation) -> Gain:
+    """Return what all-reduces at their published time are worth."""
+    ends = public_floor_us(at)
+    others = at.step_ms - at.allreduce_ms
+    return cut_step(
+        at,
+        "bring the all-reduces down to their floor",
+        [max(others + at.allreduces * us / 1000, _floor_ms(at)) for us in ends],
+        Basis.PUBLIC,
+        f"{at.allreduces:.0f} × {number(ends[0])}–{number(ends[1])} µs, NCCL on 8 PCIe GPUs:"
+        f" {public.NCCL_PCIE_8[0].source} and four more boxes; never below a plain forward",
+        "time one all-reduce of that size alone, captured: `python -m verify.allreduce`",
+    )
+
+
+def _wish(at: Situation, wanted: float) -> Gain:
+    """Return what a verify time that someone believes in is worth.
+
+    Raises:
+        ValueError: It is below a plain forward.
+    """
+    if wanted < at.plain_forward_ms:
+        raise ValueError(
+            f"verify_ms_to={wanted:g}: a verify step costs at least a plain forward,"
+            f" {number(at.plain_forward_ms)} ms; give more, or decode_ms if you measured it"
+        )
+    return cut_step(
+        at,
+        f"verify in {number(wanted)} ms",
+        (wanted + at.overhead_ms,),
+        Basis.ASSUMED,
+        "verify_ms_to; if draft and host time were nothing it would be"
+        f" {number(at.speed_of(at.accept_length, wanted))} tok/s",
+        "nothing: you gave one number",
+    )
+
+
+def cut_step(
+    at: Situation,
+    name: str,
+    steps: Sequence[float],
+    basis: Basis,
+    source: str,
+    narrowed_by: str,
+    limits: bool = False,
+) -> Gain:
+    """Return a lever that brings the step to somewhere between two times."""
+    low, high = min(steps), max(steps)
+    to = number(low) if low == high else f"{number(low)}–{number(high)}"
+    return Gain(
+        name,
+        Side.STEP,
+        f"step {number(at.step_ms)} → {to} ms",
+        Range(at.step_ms / high, at.step_ms / low, basis, source),
+        narrowed_by,
+        limits,
     )

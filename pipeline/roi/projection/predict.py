@@ -14,9 +14,7 @@ from statistics import fmean
 
 from pipeline.roi.levers.width import reach
 from pipeline.roi.projection.costs import Cost, Place
-from pipeline.roi.projection.hold_out import Hidden
-from pipeline.roi.projection.surface import Estimate
-from pipeline.roi.projection.width_curve import Timed, WidthCurve, width_curve
+from pipeline.roi.projection.width_curve import Estimate, Timed, WidthCurve, width_curve
 
 
 @dataclass(frozen=True)
@@ -158,21 +156,3 @@ def missing(found: Sequence[Cost]) -> Iterator[Place]:
                 place = Place(drafter, verify, width, category, load)
                 if load == of_load and place not in have:
                     yield place
-
-
-def self_check(found: Sequence[Cost]) -> list[Hidden]:
-    """Hide each cell with a drafter on all of its classes, and predict its speed from the rest.
-
-    The error is that of tok/s. A cell whose drafter or backend ran nowhere else cannot be
-    predicted and is left out.
-    """
-    hidden = []
-    for cell in dict.fromkeys(c.place.cell for c in found if not c.is_baseline):
-        kept = [c for c in found if c.place.cell != cell]
-        fitted = curves(kept)
-        for number, cost in enumerate(found):
-            if cost.place.cell == cell:
-                projection = project(kept, fitted, cost.place)
-                if projection:
-                    hidden.append(Hidden(number, cost.figures.tok_s.value, projection.tok_s))
-    return hidden

@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
-
-from pipeline.roi.projection.surface import NORMAL_95, Estimate
 
 LEAST_NOISE = 0.01  # no two cells are known to agree better
 BEYOND = 0.25  # share of what a line adds beyond its points that may be wrong, either way
@@ -115,3 +114,14 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     if slope < 0 or intercept < 0:
         return float(times.mean()), 0.0
     return float(intercept), float(slope)
+
+
+class Estimate(NamedTuple):
+    """A predicted cost with its 95 % interval, in the cost's own unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+NORMAL_95 = 1.96

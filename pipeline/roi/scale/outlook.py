@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pipeline.roi.scale.cost_model import LAUNCH_US, CostModel
-from pipeline.roi.scale.forward_cost import ScaleTarget
+from pipeline.roi.scale.forward_cost import ScaleTarget, Work
 from pipeline.roi.scale.machines import Box
-from pipeline.roi.scale.terms import Work
 
 
 class PaperDrafter(NamedTuple):

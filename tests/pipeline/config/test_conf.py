@@ -6,7 +6,7 @@ import pytest
 from hydra import compose, initialize_config_module
 
 import conf
-from pipeline.sweep.build import build_part
+from pipeline.config.instantiate import build_part
 
 FOLDER = Path(conf.__file__).parent
 PARTS = ("target", "drafter", "verify", "engine", "workload")

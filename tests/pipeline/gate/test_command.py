@@ -8,8 +8,8 @@ from mlflow import MlflowClient
 from pipeline.gate import command
 from pipeline.gate import tracking as tracked
 from pipeline.gate.__main__ import main
+from pipeline.gate.command import Measured
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.measured import Measured
 from pipeline.gate.outcome import Answer, Outcome
 from pipeline.track import Tracker
 from tests.pipeline.gate.test_reference import sweep

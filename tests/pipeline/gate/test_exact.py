@@ -6,8 +6,7 @@ import pytest
 
 from pipeline.gate.arm import arm, from_plain, plain
 from pipeline.gate.comparable import differences
-from pipeline.gate.exact import exact_findings
-from pipeline.gate.findings import Weight
+from pipeline.gate.exact import Weight, exact_findings
 from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 from verify.base import Proof
 

@@ -9,8 +9,8 @@ from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import arm
 from pipeline.gate.outcome import Answer
 from pipeline.gate.reference import dump, figures, load, new_reference, read
-from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import read as read_settings
+from pipeline.gate.validity import refusals
 from pipeline.record.record import Status
 from tests.pipeline.synthetic import COST, make_record, make_response, make_sweep
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.gate.overrides import expand
+from pipeline.config.compose import expand
 from pipeline.gate.settings import read
 
 

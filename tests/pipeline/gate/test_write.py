@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.gate.arm import arm
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.findings import Finding, Weight
+from pipeline.gate.exact import Finding, Weight
 from pipeline.gate.outcome import Answer, Outcome, Timed
 from pipeline.gate.write import facts, github_lines, junit, markdown, terminal
 from tests.pipeline.synthetic import make_record, make_response

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from pipeline.measure import Levers, accept_rate, measure, metrics
+from pipeline.measure import Levers, accept_rate, measure
+from pipeline.track.metrics import metrics
 from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 
 # A step takes 20 + 1 + 1 = 22 ms with a draft, 19 + 0 + 1 = 20 ms plain.

@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from pipeline.measure.statistics import bootstrap, half_width, stop_reason, student
+from pipeline.measure.statistics import bootstrap, half_width, student
+from pipeline.sweep.stop_rule import stop_reason
 from tests.pipeline.synthetic import make_plain
 
 # Printed tables of Student's t, 97.5 %.

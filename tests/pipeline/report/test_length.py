@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from pipeline.judge.comparison import compare
-from pipeline.measure import metrics
 from pipeline.measure.wording import number
 from pipeline.record.record import Status
 from pipeline.report import write_report
+from pipeline.track.metrics import metrics
 from tests.pipeline.synthetic import make_sweep
 
 DRAFTERS = ("none", *(f"drafter_{i}" for i in range(9)))

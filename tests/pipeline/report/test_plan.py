@@ -11,12 +11,12 @@ from pipeline.measure.wording import cell_names
 from pipeline.record.record import save_record, save_repetition
 from pipeline.record.sweep_folder import create_sweep
 from pipeline.report.investment import sections
+from pipeline.report.plan import NAME, in_order, plan_blocks
 from pipeline.report.plots.iso_speed import iso_speed
 from pipeline.report.plots.waterfall import waterfall
 from pipeline.roi.__main__ import main
 from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.deploy import deploy_command
-from pipeline.roi.plan import NAME, in_order, plan_blocks
 from pipeline.roi.step_anatomy import anatomy
 from tests.pipeline.synthetic import make_record, make_response, make_sweep, measured_later
 from verify.breakdown import Breakdown

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from pipeline.judge.comparison import compare
-from pipeline.measure import Levers, metrics
+from pipeline.measure import Levers
 from pipeline.measure.statistics import Interval
 from pipeline.measure.wording import cell_names, times, with_interval
 from pipeline.record.record import Status, save_record, save_repetition
@@ -17,6 +17,7 @@ from pipeline.report import terminal_table, write_report
 from pipeline.report.__main__ import main
 from pipeline.report.advice import advice
 from pipeline.track import TrackerAway
+from pipeline.track.metrics import metrics
 from tests.pipeline.synthetic import (
     COST,
     make_plain,

@@ -8,13 +8,13 @@ import pytest
 
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Sampling
 from pipeline.judge.comparison import compare
 from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.running_cell import WorkerFailed
+from pipeline.sweep.workers import WorkerFailed
 from pipeline.track import load
 from tests.faults import tiny_engine
 from tests.faults.tiny_engine import TinyEngine, plan

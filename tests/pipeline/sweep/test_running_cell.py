@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.sweep.running_cell import WorkerFailed, merge, tail
+from pipeline.sweep.running_cell import merge, tail
+from pipeline.sweep.workers import WorkerFailed
 from verify.base import Proof
 
 PROOF = Proof("cuda_graph", 100, 99, "fp16", "fused")

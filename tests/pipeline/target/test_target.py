@@ -7,9 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
+from pipeline.target.__main__ import main
 from pipeline.target.gguf_checkpoint import convert_gguf
 from pipeline.target.random_checkpoint import RandomCheckpoint
-from pipeline.target.target import Target, main
+from pipeline.target.target import Target
 from tests.verify.native.dequantized import dequantize
 from verify.base import TargetShape
 

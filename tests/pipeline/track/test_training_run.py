@@ -7,11 +7,11 @@ from mlflow import MlflowClient
 from drafters.eagle3.checkpoint import save_head
 from drafters.eagle3.drafter import Eagle3
 from drafters.eagle3.shape import HeadShape
-from pipeline.cell.cell import Cell, Parallelism
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Cell, Parallelism, Sampling
+from pipeline.config.instantiate import build_part
 from pipeline.engine.torch.engine import TorchEngine
-from pipeline.sweep.build import build_part
-from pipeline.training import HeldOut, MlflowRun
+from pipeline.sweep.held_out import HeldOut
+from pipeline.track.training_run import MlflowRun
 from pipeline.workload.sources import Classes
 from tests.drafters.eagle3.heads import random_head
 from verify.extend import Extend

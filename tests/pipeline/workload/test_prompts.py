@@ -1,7 +1,6 @@
 import pytest
 
-from pipeline.cell.response import Prompt
-from pipeline.workload.prompts import check_draft, check_lengths, prompts_digest, read_row
+from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest, read_row
 
 PROMPTS = (Prompt("a", "chat", (1, 2, 3)), Prompt("b", "code", (4, 5, 6, 7)))
 

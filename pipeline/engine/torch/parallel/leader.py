@@ -21,13 +21,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.led import LedCache, LedPlan, LedStep
-from pipeline.engine.torch.llama import Weights
+from pipeline.engine.torch.llama import KVCache, Weights
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.rank import Loads, Ranks, follow, packed
 from pipeline.engine.torch.parallel.shards import shards
-from verify.base import BuildsStep, Join, StepInput, StepOutput, TargetShape, VerifyStep
-from verify.native.plan import Plan
+from verify.base import BuildsStep, Join, Proof, StepInput, StepOutput, TargetShape, VerifyStep
+from verify.native.plan import Plan, PlanOutput
 from verify.ranks import ENVIRONMENT
 
 _GRACE_S = 5.0  # for rank 0 to raise by itself after another rank ended
@@ -178,3 +177,68 @@ def _end(process: BaseProcess) -> None:
     if process.is_alive():
         process.kill()
         process.join()
+
+
+class LedPlan:
+    """Rank 0's compiled forward; a prompt is read on every rank."""
+
+    def __init__(self, own: Plan, mailbox: Mailbox) -> None:
+        """Bind rank 0's own part."""
+        self._own, self._mailbox = own, mailbox
+
+    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
+        """Read a prompt from slot 0 on."""
+        self._mailbox.post("prefill", tokens.numpy().tobytes())
+        return self._own.prefill(tokens, positions)
+
+    def lose(self, rank: int) -> None:
+        """Let whoever waits for a rank know that it is gone."""
+        if self._own.ranks is not None:
+            self._own.ranks.lose(rank)
+
+    def close(self) -> None:
+        """Let go of the ranks' memory."""
+        if self._own.ranks is not None:
+            self._own.ranks.close()
+
+
+class LedStep:
+    """A step that runs on all ranks when rank 0 calls it."""
+
+    def __init__(self, step: VerifyStep, mailbox: Mailbox, number: int) -> None:
+        """Bind rank 0's own step; the others know theirs by its number."""
+        self._step, self._mailbox, self._number = step, mailbox, number
+
+    def __call__(self, step: StepInput) -> StepOutput:
+        """Run the step on all ranks."""
+        self._mailbox.post("step", self._number, packed(step))
+        return self._step(step)
+
+    @property
+    def proof(self) -> Proof:
+        """What rank 0 counted."""
+        return self._step.proof
+
+    def reset_counts(self) -> None:
+        """Start counting at zero."""
+        self._step.reset_counts()
+
+    def close(self) -> None:
+        """Free the step on all ranks."""
+        self._mailbox.post("drop", self._number)
+        self._step.close()
+
+
+class LedCache(KVCache):
+    """Rank 0's cache; what a tree keeps is moved on every rank."""
+
+    def __init__(self, own: KVCache, mailbox: Mailbox) -> None:
+        """Bind rank 0's own cache."""
+        self.keys, self.values, self.length = own.keys, own.values, own.length
+        self._mailbox = mailbox
+
+    def keep(self, rows: tuple[int, ...]) -> None:
+        """Commit rows of the last step on all ranks; a chain's already stand in their places."""
+        if rows != tuple(range(len(rows))):
+            self._mailbox.post("keep", self.length, rows)
+        super().keep(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from pipeline.engine.torch.joins import SeparateJoin, VocabularyParallelHead
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.kernels import Kernels
+from pipeline.engine.torch.llama import Llama, Matrix
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.shards import Shard, shards
-from pipeline.engine.torch.timeslice import take_short_turns
 from verify.base import StepInput, TargetShape, VerifyStep
 from verify.native.plan import Plan
 from verify.ranks import meet
@@ -109,3 +110,78 @@ def unpacked(packed: PackedStep) -> StepInput:
     tokens, positions = (torch.frombuffer(bytearray(p), dtype=torch.int64) for p in packed[:2])
     mask = torch.frombuffer(bytearray(packed[2]), dtype=torch.bool)
     return StepInput(tokens, positions, mask.view(len(tokens), len(tokens)), packed[3])
+
+
+class SeparateJoin:
+    """The library's all-reduce, then residual add and norm by the model's own kernel.
+
+    Attributes:
+        allreduce: The library: `gloo` or `nccl`.
+    """
+
+    def __init__(self, kernels: Kernels, group: dist.ProcessGroup) -> None:
+        """Bind the ranks' group."""
+        self.allreduce = str(dist.get_backend(group))
+        self.num_allreduces = self.num_fused = 0
+        self._kernels, self._group = kernels, group
+
+    def __call__(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of `residual + sum of the ranks' deltas`, and that sum."""
+        self.num_allreduces += 1
+        dist.all_reduce(delta, group=self._group)
+        return self._kernels.add_rms_norm(delta, residual, weight, eps)
+
+
+class VocabularyParallelHead:
+    """The head's product over this rank's rows, gathered from all ranks.
+
+    Attributes:
+        own: This rank's product.
+    """
+
+    def __init__(self, head: Matrix, vocab_size: int, group: dist.ProcessGroup) -> None:
+        """Bind this rank's product; every rank but the last holds equally many rows."""
+        self.own, self._vocab_size, self._group = head, vocab_size, group
+        self._world = dist.get_world_size(group)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return all logits, [W, V] float32, on every rank."""
+        part = -(-self._vocab_size // self._world)
+        own = self.own(x).float()
+        missing = part - own.shape[1]
+        if missing:
+            own = torch.nn.functional.pad(own, (0, missing))
+        parts = own.new_empty((self._world, *own.shape))
+        dist.all_gather(list(parts.unbind()), own.contiguous(), group=self._group)
+        joined = parts.transpose(0, 1).reshape(len(x), self._world * part)
+        return joined[:, : self._vocab_size].contiguous()
+
+
+_TURN_NS = 100_000  # the shortest that Linux takes
+_SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
+
+
+class _Attributes(ctypes.Structure):
+    """`struct sched_attr` of linux/sched/types.h."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),  # 0 is the usual one, whose turns these are
+        ("flags", ctypes.c_uint64),
+        ("nice", ctypes.c_int32),
+        ("priority", ctypes.c_uint32),
+        ("runtime", ctypes.c_uint64),
+        ("deadline", ctypes.c_uint64),
+        ("period", ctypes.c_uint64),
+    )
+
+
+def take_short_turns() -> None:
+    """Ask for short turns of this thread and what it starts; before Linux 6.12, no change."""
+    number = _SYSCALLS.get(platform.machine())
+    if platform.system() != "Linux" or number is None:
+        return
+    wanted = _Attributes(ctypes.sizeof(_Attributes), runtime=_TURN_NS)
+    ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)

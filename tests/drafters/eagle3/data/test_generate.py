@@ -5,8 +5,7 @@ import torch
 
 from drafters.eagle3.data.generate import Writing, without_loop, write
 from drafters.eagle3.train.target import Target
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.weights import dense_weights
 from tests.drafters.eagle3.tiny import CHECKPOINT, CPU, SHAPE
 from verify.base import StepInput

@@ -17,12 +17,12 @@ from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Target
 from drafters.eagle3.train.ttt import Learner, channel_scale
 from drafters.vocab.maps import by_frequency
-from pipeline.cell.response import Prompt, Sampling
+from pipeline.cell.cell import Sampling
 from pipeline.engine.torch.decode import Decoder
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.prefill import EagerPrefill
 from pipeline.engine.torch.weights import dense_weights
+from pipeline.workload.prompts import Prompt
 from tests.drafters.eagle3.tiny import CHECKPOINT, CPU, SHAPE
 from verify.extend import EagerStep
 

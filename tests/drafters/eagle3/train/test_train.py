@@ -17,8 +17,8 @@ from drafters.eagle3.data.__main__ import run_config
 from drafters.eagle3.data.corpus import Corpus, Sample
 from drafters.eagle3.data.generate import Writing, write
 from drafters.eagle3.shipped import CARD
-from drafters.eagle3.state import STATE
 from drafters.eagle3.train.__main__ import METRICS, train_head
+from drafters.eagle3.train.loop import STATE
 from drafters.eagle3.train.target import Target
 from drafters.vocab.__main__ import main as vocab_main
 from pipeline.target.random_checkpoint import RandomCheckpoint

@@ -14,8 +14,7 @@ from tokenizers.models import WordLevel
 
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
-from pipeline.cell.cell import Cell, Parallelism
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Cell, Parallelism, Sampling
 from pipeline.engine.sglang.engine import SglangEngine
 from pipeline.engine.sglang.versions import FLAGS
 from pipeline.target.target import Target

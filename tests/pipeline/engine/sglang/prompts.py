@@ -1,5 +1,5 @@
 """Prompts of different lengths."""
 
-from pipeline.cell.response import Prompt
+from pipeline.workload.prompts import Prompt
 
 PROMPTS = [Prompt(f"p{i}", "chat", tuple(range(3, 9 + i))) for i in range(3)]

@@ -6,8 +6,7 @@ import pytest
 
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
-from pipeline.cell.cell import Parallelism
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Parallelism, Sampling
 from pipeline.engine.sglang.arguments import graph_sizes, server_arguments
 from pipeline.engine.sglang.environment import SAFETY, server_environment
 from pipeline.engine.sglang.extras import checked_extras

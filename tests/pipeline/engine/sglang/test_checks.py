@@ -9,8 +9,7 @@ import pytest
 from drafters.base import Draft
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
-from pipeline.cell.cell import Parallelism
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Parallelism, Sampling
 from pipeline.engine.sglang.versions import names
 from pipeline.target.target import Target
 from tests.pipeline.engine.sglang.conftest import CONFIG

@@ -2,17 +2,19 @@
 
 import pytest
 
-from pipeline.cell.response import Prompt
 from pipeline.engine.sglang.counts import (
     Answer,
     Miscount,
+    Records,
+    StepRecord,
     device_seconds,
     margins,
     margins_shared,
+    read_records,
     response,
     timer_disagreement,
 )
-from pipeline.engine.sglang.records import Records, StepRecord, read_records
+from pipeline.workload.prompts import Prompt
 
 PROMPT = Prompt("p", "chat", (1, 2, 3))
 

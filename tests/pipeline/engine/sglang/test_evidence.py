@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.cell.cell import Parallelism
 from pipeline.engine.sglang.arguments import server_arguments
+from pipeline.engine.sglang.counts import Records, StepRecord
 from pipeline.engine.sglang.evidence import Evidence
-from pipeline.engine.sglang.records import Records, StepRecord
 from pipeline.sweep.planned import Planned
 from pipeline.track.metrics import own_metrics
 from tests.pipeline.engine.sglang.prompts import PROMPTS

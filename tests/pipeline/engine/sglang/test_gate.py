@@ -6,11 +6,11 @@ import time
 import pytest
 
 from pipeline.gate.against_recorded import compare_recorded
-from pipeline.gate.measured import Measured
+from pipeline.gate.command import Measured
 from pipeline.gate.outcome import Answer
 from pipeline.gate.reference import dump, load, new_reference
-from pipeline.gate.refuse import refusals
 from pipeline.gate.settings import read
+from pipeline.gate.validity import refusals
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.sweep.launch import run_sweep
 from pipeline.sweep.planned import Planned

@@ -8,7 +8,7 @@ import pytest
 
 from drafters.ngram import Ngram
 from experiments.sglang_grid.away import REPETITION_S, turns_of
-from pipeline.cell.response import Sampling
+from pipeline.cell.cell import Sampling
 from pipeline.judge.comparison import judge
 from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder

@@ -12,8 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.weights import dense_weights
 from verify.base import StepInput
 

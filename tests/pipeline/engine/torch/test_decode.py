@@ -6,13 +6,13 @@ import torch
 from drafters.base import Context, Draft
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
-from pipeline.cell.response import Prompt, Sampling
+from pipeline.cell.cell import Sampling
 from pipeline.engine.torch.decode import Decoder, tree_mask
-from pipeline.engine.torch.kv_cache import KVCache
-from pipeline.engine.torch.llama import Llama
+from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.prefill import EagerPrefill
 from pipeline.engine.torch.weights import dense_weights
 from pipeline.target.random_checkpoint import RandomCheckpoint
+from pipeline.workload.prompts import Prompt
 from verify.base import TargetShape
 from verify.extend import EagerStep
 from verify.native.capture import TracedStep

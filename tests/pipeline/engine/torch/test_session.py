@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_module
 from drafters.base import Proposes
 from drafters.eagle3.drafter import Eagle3
 from pipeline.cell.cell import Cell
-from pipeline.cell.response import Prompt
-from pipeline.sweep.build import build_part
+from pipeline.config.instantiate import build_part
+from pipeline.workload.prompts import Prompt
 from tests.pipeline.config.test_conf import PARTS, names
 from verify.base import BuildsStep, NeedsRanks
 

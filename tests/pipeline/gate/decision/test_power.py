@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.gate.decision.power import power_of
-from pipeline.gate.decision.promise import Promise, plan_rounds
-from pipeline.gate.stopping import gate_stops
+from pipeline.gate.decision.promise import Promise, gate_stops, plan_rounds
 
 PLAN = plan_rounds(prompts=12, max_rounds=4, metrics=2, promise=Promise())
 

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.gate.decision.promise import Promise, candidate_first, plan_rounds
+from pipeline.gate.decision.promise import Promise, candidate_first, gate_stops, plan_rounds
 from pipeline.gate.decision.sequential import Verdict, judge
-from pipeline.gate.stopping import gate_stops
 
 PLAN = plan_rounds(prompts=12, max_rounds=8, metrics=3, promise=Promise())
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from pipeline.gate.environment import cache_of, interpreter
-from pipeline.gate.versions.checkout import baseline_tree, folder_tree
+from pipeline.gate.versions.checkout import baseline_tree, cache_of, folder_tree, interpreter
 
 PROJECT = (
     '[project]\nname = "x"\ndependencies = ["torch>={torch}"]\n[tool.ruff]\nline-length = {n}\n'

@@ -6,18 +6,17 @@ import random
 
 import pytest
 
+from experiments.projection.hold_out import hold_out
+from experiments.projection.surface import Point, fit
 from pipeline.judge.comparison import compare
+from pipeline.report.investment import projection_section
 from pipeline.roi.levers.width import accept_length_of, best_width, cut, reach
 from pipeline.roi.projection import (
     Place,
-    Point,
     costs,
     curves,
-    fit,
-    hold_out,
     missing,
     project,
-    projection_section,
     summarise,
 )
 from pipeline.roi.projection.width_curve import Timed, width_curve

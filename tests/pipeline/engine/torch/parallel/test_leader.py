@@ -11,9 +11,9 @@ import psutil
 import pytest
 import torch
 
-from pipeline.engine.torch.loader import DenseLoader
 from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.parallel.shards import shards
+from pipeline.engine.torch.weights import DenseLoader
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend
@@ -122,7 +122,7 @@ def test_what_a_tree_keeps_is_kept_on_every_rank(alone, together):
 START = """
 import sys, torch
 from pipeline.engine.torch.parallel.leader import ParallelLlama
-from pipeline.engine.torch.loader import DenseLoader, PackedLoader
+from pipeline.engine.torch.weights import DenseLoader, PackedLoader
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import StepInput, TargetShape
 from verify.extend import Extend

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.engine.torch.loader import PackedLoader
 from pipeline.engine.torch.parallel.leader import ParallelLlama
 from pipeline.engine.torch.parallel.shards import shards
+from pipeline.engine.torch.weights import PackedLoader
 from pipeline.machine.cache import cache_root
 from tests.verify.native.dequantized import dequantize
 from verify.base import StepInput

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.measure.statistics import Floats
+from pipeline.roi.projection.width_curve import NORMAL_95, Estimate
 
 UNSEEN = 0.1  # variance of a pair of levels that no measured cell has, in main effects' variance
 PAIRS, SLOPES, NOISE = (0.0, 0.03, 0.1, 0.3), (0.0, 0.1, 1.0, 3.0), (0.003, 0.01, 0.03, 0.1)
 FEWEST = 3  # cells below which no likelihood can choose anything
-NORMAL_95 = 1.96
 
 
 class Point(NamedTuple):
@@ -47,14 +47,6 @@ class Strength(NamedTuple):
     pairs: float
     slopes: float
     noise: float
-
-
-class Estimate(NamedTuple):
-    """A predicted cost with its 95 % interval, in the cost's own unit."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Terms(NamedTuple):

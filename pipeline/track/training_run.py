@@ -1,22 +1,13 @@
-"""What a head's training gets from the pipeline: a run in MLflow, and its accept length."""
+"""A head's training as a run in MLflow."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from drafters.eagle3.drafter import Eagle3
-from pipeline.cell.cell import Cell, Parallelism
-from pipeline.cell.response import Engine, Sampling
-from pipeline.measure import measure, metrics
-from pipeline.sweep.planned import Planned
-from pipeline.target.target import Target
 from pipeline.track import Tracker, TrackerAway, answering
-from pipeline.workload.prompts import prompts_digest
-from pipeline.workload.sources import Workload
-from verify.base import VerifyBackend
 
 
 @dataclass
@@ -91,50 +82,3 @@ class MlflowRun:
             sys.stderr.write(
                 f"MLflow is away ({reason}); training goes on, its files are on disk\n"
             )
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Measures the accept length of a head as a cell would, on prompts that no head is trained on.
-
-    Attributes:
-        target: Whose head it is.
-        workload: The prompts.
-        engine: What runs them.
-        verify: How the verify step runs.
-        sampling: How answers are sampled.
-        num_draft_tokens: Length of the chain.
-    """
-
-    target: Target
-    workload: Workload
-    engine: Engine
-    verify: VerifyBackend
-    sampling: Sampling
-    num_draft_tokens: int
-
-    def __call__(self, folder: Path, cache: Path) -> dict[str, float]:
-        """Return a cell's metrics of the head in `folder`, by the names that sweeps log."""
-        prompts = list(self.workload.load(self.target, cache))
-        cell = Cell(
-            target=self.target,
-            drafter=Eagle3(
-                name="trained",
-                target=self.target.name,
-                heads={self.target.name: str(folder)},
-                num_draft_tokens=self.num_draft_tokens,
-            ),
-            verify=self.verify,
-            engine=self.engine,
-            workload=self.workload,
-            sampling=self.sampling,
-            parallelism=Parallelism(),
-            prompts_digest=prompts_digest(prompts),
-        )
-        cell.engine.check(cell)
-        session = cell.engine.start(cell)
-        session.warm_up(prompts)
-        responses = tuple(session.generate(prompt, 0) for prompt in prompts)
-        session.close()
-        record = Planned(cell, tuple(prompts), command="").record
-        return metrics(measure(replace(record, repetitions=(responses,)), None))

@@ -1,13 +1,15 @@
-"""Hide cells, predict them from the rest, and say how far off that was."""
+"""TODO."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.roi.projection.surface import Estimate, Point, fit
+from pipeline.roi.projection.costs import Cost
+from pipeline.roi.projection.predict import curves, project
+from pipeline.roi.projection.width_curve import Estimate
 
 
 class Hidden(NamedTuple):
@@ -47,28 +49,6 @@ class Errors(NamedTuple):
     covered: float
 
 
-def hold_out(
-    points: Sequence[Point],
-    costs: Sequence[float],
-    groups: Sequence[object],
-    pairs: Sequence[tuple[int, int]] = (),
-) -> Iterator[Hidden]:
-    """Hide one group of cells after the other, and yield each hidden cell's prediction.
-
-    Args:
-        points: The measured cells.
-        costs: Their costs.
-        groups: What is hidden together: the cell's own index, or a name shared by many.
-        pairs: Factors that interact.
-    """
-    for group in dict.fromkeys(groups):
-        kept = [i for i, name in enumerate(groups) if name != group]
-        surface = fit([points[i] for i in kept], [costs[i] for i in kept], pairs)
-        for i, name in enumerate(groups):
-            if name == group:
-                yield Hidden(i, costs[i], surface.at(points[i]))
-
-
 def summarise(hidden: Sequence[Hidden]) -> Errors:
     """Return how far off the predictions were."""
     sizes = np.abs([h.error for h in hidden])
@@ -80,3 +60,21 @@ def summarise(hidden: Sequence[Hidden]) -> Errors:
         float(sizes.max()),
         float(np.mean(inside)),
     )
+
+
+def self_check(found: Sequence[Cost]) -> list[Hidden]:
+    """Hide each cell with a drafter on all of its classes, and predict its speed from the rest.
+
+    The error is that of tok/s. A cell whose drafter or backend ran nowhere else cannot be
+    predicted and is left out.
+    """
+    hidden = []
+    for cell in dict.fromkeys(c.place.cell for c in found if not c.is_baseline):
+        kept = [c for c in found if c.place.cell != cell]
+        fitted = curves(kept)
+        for number, cost in enumerate(found):
+            if cost.place.cell == cell:
+                projection = project(kept, fitted, cost.place)
+                if projection:
+                    hidden.append(Hidden(number, cost.figures.tok_s.value, projection.tok_s))
+    return hidden

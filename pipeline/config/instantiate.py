@@ -1,0 +1,117 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_class, instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+
+def build_part(config: DictConfig, name: str) -> Any:
+    """Build the class that a part of the config names.
+
+    Raises:
+        ValueError: It names a class of another project, or the class refuses its settings.
+    """
+    node = config[name]
+    for target in _targets(OmegaConf.to_container(node)):
+        if not target.startswith(ROOMS):
+            raise ValueError(
+                f"{name}._target_={target}: only classes in drafters, verify and pipeline"
+            )
+    try:
+        _check_fields(node, name)
+        return instantiate(node, _convert_="all")
+    except (InstantiationException, OmegaConfBaseException) as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
+            raise ValueError(f"{name}: {cause}") from None
+        raise ValueError(str(cause)) from None
+
+
+def _check_fields(node: DictConfig, name: str) -> None:
+    """Refuse values of another type than the part's class wants."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    with contextlib.suppress(ImportError):  # instantiating says what cannot be found
+        check_types(name, get_class(node._target_), values)
+
+
+def _targets(node: Any) -> Iterator[str]:
+    """Yield every class that a config names, at any depth."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield str(node["_target_"])
+        for value in node.values():
+            yield from _targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value)
+
+
+ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
+
+
+def check_positive(setting: str, value: Any) -> None:
+    """Refuse what is not a number above zero.
+
+    Raises:
+        ValueError: Naming the setting.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ValueError(f"{setting}={value}: must be a number above 0")
+
+
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def check_types(setting: str, kind: type, values: dict[str, Any]) -> None:
+    """Refuse a text where a class wants a number, and half a number where it counts.
+
+    A class that compares its fields would otherwise fail with a text of Python's, and one that
+    does not would fail in the middle of a sweep. Fields of other types are the class's own matter.
+
+    Args:
+        setting: The part of the config, such as `parallelism`.
+        kind: The dataclass that is built.
+        values: Its arguments by name.
+
+    Raises:
+        ValueError: Naming the setting and what it must be.
+    """
+    if not dataclasses.is_dataclass(kind):
+        return
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            _check(f"{setting}.{field.name}", field.type, values[field.name])
+
+
+def _check(setting: str, annotation: Any, value: Any) -> None:
+    """Refuse a value of one field."""
+    wanted = set(_names(annotation))
+    if not wanted or not wanted <= {*KINDS, "None"}:
+        return
+    if not any(_is(value, name) for name in wanted):
+        last = sorted(wanted, key=lambda name: name == "None")
+        said = " or ".join("null" if name == "None" else KINDS[name] for name in last)
+        raise ValueError(f"{setting}={'null' if value is None else value}: must be {said}")
+
+
+def _names(annotation: Any) -> Iterator[str]:
+    """Yield the types that an annotation allows, which may be a text or a type."""
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    yield from (name.strip() for name in text.split("|"))
+
+
+def _is(value: Any, name: str) -> bool:
+    """Say whether a value is of a simple type; a whole number is a number, a truth value is not."""
+    if name == "None":
+        return value is None
+    if isinstance(value, bool) or name == "bool":
+        return isinstance(value, bool) and name == "bool"
+    return isinstance(value, int) or (name == "float" and isinstance(value, float))
