@@ -109,11 +109,12 @@ class Eagle3:
     def start(self, target: TargetInfo) -> Eagle3Proposer:
         """Load the head beside its target."""
         from drafters.eagle3.checkpoint import check_fits
-        from drafters.eagle3.proposer import Eagle3Proposer
+        from drafters.eagle3.proposer import DraftTree, Eagle3Proposer
 
         head = self.load()
         check_fits(head.shape, target.shape, f"drafter.heads.{self.target}={self._source()}")
-        return Eagle3Proposer(self, self._runner(head, target), head.vocab)
+        shape = DraftTree(self.num_draft_tokens, self.breadth, self.depth)
+        return Eagle3Proposer(shape, self._runner(head, target), head.vocab)
 
     def sglang_arguments(self) -> dict[str, str | int | float]:
         """Return the arguments of SGLang's EAGLE-3."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +12,25 @@ from drafters.base import ROOT, Context, Draft
 from drafters.eagle3.runner import Runner, Scored
 from drafters.vocab.maps import VocabMap
 
-if TYPE_CHECKING:
-    from drafters.eagle3.drafter import Eagle3
+
+@dataclass(frozen=True)
+class DraftTree:
+    """The shape of a step's draft.
+
+    Attributes:
+        num_draft_tokens: Draft tokens of a step.
+        breadth: Continuations kept after a token; 1 makes a chain.
+        depth: Longest path.
+    """
+
+    num_draft_tokens: int
+    breadth: int
+    depth: int
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each draft token follows the one before."""
+        return self.breadth == 1
 
 
 class Node(NamedTuple):
@@ -34,9 +52,9 @@ class Node(NamedTuple):
 class Eagle3Proposer:
     """Drafts with one head; a request's rows live in the runner's cache."""
 
-    def __init__(self, settings: Eagle3, runner: Runner, vocab: VocabMap) -> None:
+    def __init__(self, shape: DraftTree, runner: Runner, vocab: VocabMap) -> None:
         """Bind a runner; nothing has been read."""
-        self._settings, self._runner = settings, runner
+        self._shape, self._runner = shape, runner
         self._ids, self._vocab = vocab.ids.tolist(), vocab
         self._read = 0
 
@@ -59,18 +77,18 @@ class Eagle3Proposer:
         # A row's token is the successor of the token whose features it holds: the last is the root.
         tokens = list(context.tokens[len(context.tokens) - count :])
         self._read += count
-        if self._settings.is_chain and context.temperature == 0:
-            slots = self._runner.chain(tokens, features, start, self._settings.num_draft_tokens)
+        if self._shape.is_chain and context.temperature == 0:
+            slots = self._runner.chain(tokens, features, start, self._shape.num_draft_tokens)
             return Draft.chain([self._ids[slot] for slot in slots])
         scored = self._runner.extend(tokens, features, start)
-        if self._settings.is_chain:
+        if self._shape.is_chain:
             return self._sampled(scored, context)
         return self._tree(scored)
 
     def _sampled(self, scored: Scored, context: Context) -> Draft:
         """Draw a chain from the head's own distributions."""
         tokens: list[int] = []
-        probs = torch.zeros(self._settings.num_draft_tokens, self._vocab.vocab_size)
+        probs = torch.zeros(self._shape.num_draft_tokens, self._vocab.vocab_size)
         for place, row in enumerate(probs):
             if tokens:
                 mask = torch.ones(1, place, dtype=torch.bool)
@@ -88,16 +106,16 @@ class Eagle3Proposer:
         expanded, all candidates compete for the draft. A path's probability only falls with
         depth, so that a kept node's parent is kept.
         """
-        settings = self._settings
+        shape = self._shape
         nodes: list[Node] = []
         open_nodes, mask = [ROOT], torch.zeros(0, 0, dtype=torch.bool)
-        for level in range(settings.depth):
+        for level in range(shape.depth):
             new = self._children(scored.logits, nodes, open_nodes)
-            best = sorted(range(len(new)), key=lambda i: -new[i].score)[: settings.breadth]
+            best = sorted(range(len(new)), key=lambda i: -new[i].score)[: shape.breadth]
             rows = {place: len(mask) + number for number, place in enumerate(best)}
             first = len(nodes)
             nodes += [node._replace(row=rows.get(i, -1)) for i, node in enumerate(new)]
-            if level + 1 == settings.depth:
+            if level + 1 == shape.depth:
                 break
             parents = [open_nodes.index(nodes[first + place].parent) for place in best]
             open_nodes = [first + place for place in best]
@@ -108,11 +126,11 @@ class Eagle3Proposer:
                 self._read,
                 mask[-len(best) :],
             )
-        return _best(nodes, settings.num_draft_tokens)
+        return _best(nodes, shape.num_draft_tokens)
 
     def _children(self, logits: Tensor, nodes: list[Node], parents: list[int]) -> list[Node]:
         """Return each parent's best continuations."""
-        top = logits.log_softmax(dim=-1).topk(min(self._settings.breadth, logits.shape[-1]))
+        top = logits.log_softmax(dim=-1).topk(min(self._shape.breadth, logits.shape[-1]))
         return [
             Node((nodes[parent].score if parent != ROOT else 0.0) + score, self._ids[slot], parent)
             for parent, scores, slots in zip(

@@ -22,7 +22,7 @@ from drafters.eagle3.train.batches import Teacher
 from drafters.eagle3.train.initial_head import NewHead, fresh
 from drafters.eagle3.train.loop import learn
 from drafters.eagle3.train.target import Target
-from drafters.eagle3.train.ttt import Learner
+from drafters.eagle3.train.ttt import DraftHead
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from verify.base import TargetShape
 
@@ -90,7 +90,7 @@ def main(batch: int, length: int) -> None:
     head = fresh(NewHead(8192), target, torch.arange(SHAPE.vocab_size), torch.ones(3 * 576), seed=0)
     layers = capture_layers((), SHAPE.num_layers)
     teacher = Teacher(target, head.vocab, layers, length)
-    learner = Learner(head, torch.ones(3 * 576), length, STEPS).to(device)
+    learner = DraftHead(head, torch.ones(3 * 576), length, STEPS).to(device)
     optimizer = AdamW(learner.parameters(), lr=1e-4)
     half = length // 2
     samples = [

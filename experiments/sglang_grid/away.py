@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.record.sweep_folder import SweepFolder
-    from pipeline.sweep.planned import Planned
-    from pipeline.sweep.running_cell import Lane
-    from pipeline.sweep.scheduler import Turns
-    from pipeline.sweep.stop_rule import Measuring
+    from pipeline.sweep.planned import PlannedCell
+    from pipeline.sweep.running_cell import RunningCell
+    from pipeline.sweep.scheduler import Scheduler
+    from pipeline.sweep.stop_rule import StopRule
 
 SITE = ("hydra", "omegaconf", "antlr4")  # pure Python; the rest of what measuring needs is small
 START_S = REPETITION_S = 600.0
@@ -35,14 +35,14 @@ def plan(folder: Path, overrides: list[str]) -> None:
     """Build and check the grid, and write what the box needs."""
     from pipeline.config.compose import compose_each, expand
     from pipeline.sweep.build import build_cells
-    from pipeline.sweep.stop_rule import Measuring
+    from pipeline.sweep.stop_rule import StopRule
 
     jobs = expand(overrides)
     configs = compose_each(jobs)
     planned = build_cells(configs, jobs, configs[0].on_impossible)
     folder.mkdir(parents=True, exist_ok=True)
-    measuring = Measuring(**configs[0].measurement)
-    (folder / "plan.pkl").write_bytes(pickle.dumps((planned, measuring)))
+    stop_rule = StopRule(**configs[0].measurement)
+    (folder / "plan.pkl").write_bytes(pickle.dumps((planned, stop_rule)))
     for name in SITE:
         found = importlib.util.find_spec(name)
         assert found is not None
@@ -67,11 +67,11 @@ class Here:
     def result(self, timeout_s: float) -> Any:
         """Run the phase."""
         from pipeline.config.messages import one_line
-        from pipeline.sweep.cell_process import CellRun
+        from pipeline.sweep.cell_process import CellProcess
         from pipeline.sweep.workers import WorkerFailed
 
         name, arguments = self.phase
-        self.run = self.run or CellRun(self.environment)
+        self.run = self.run or CellProcess(self.environment)
         try:
             return getattr(self.run, name)(*arguments)
         except (OSError, RuntimeError, ValueError) as error:
@@ -91,21 +91,23 @@ class Here:
 
 def measure(path: Path, runs: Path) -> None:
     """Measure every cell that can run, one after the other."""
-    from pipeline.sweep.running_cell import Lane
+    from pipeline.sweep.running_cell import RunningCell
 
-    planned, measuring = pickle.loads(path.read_bytes())
+    planned, stop_rule = pickle.loads(path.read_bytes())
     sweep = new_sweep(runs, planned)
-    turns = turns_of(measuring, len(planned), lambda lane: Here({}, lane.log))
+    turns = scheduler_of(stop_rule, len(planned), lambda running: Here({}, running.log))
     for each in planned:
         if end_skipped(each, sweep):
             continue
-        lane = Lane(each, sweep.cell(each.cell.cell_id), each.record)
-        turns.run([lane])
-        print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
+        running = RunningCell(each, sweep.cell(each.cell.cell_id), each.record)
+        turns.run([running])
+        print(
+            f"{running.record.label}: {running.record.status} {running.record.reason}", flush=True
+        )
     sweep.note(ended="FINISHED")
 
 
-def new_sweep(runs: Path, planned: Sequence[Planned]) -> SweepFolder:
+def new_sweep(runs: Path, planned: Sequence[PlannedCell]) -> SweepFolder:
     """Make the folder of a sweep that is to be logged elsewhere."""
     from pipeline.machine.provenance import provenance
     from pipeline.record.sweep_folder import create_sweep
@@ -116,23 +118,25 @@ def new_sweep(runs: Path, planned: Sequence[Planned]) -> SweepFolder:
     return create_sweep(runs, ids, **facts, tracking=tracking)
 
 
-def turns_of(measuring: Measuring, count: int, spawn: Callable[[Lane], Here]) -> Turns:
+def scheduler_of(
+    stop_rule: StopRule, count: int, spawn: Callable[[RunningCell], Here]
+) -> Scheduler:
     """Return what measures `count` cells."""
     from pipeline.sweep.progress import Progress
-    from pipeline.sweep.scheduler import Turns
+    from pipeline.sweep.scheduler import Scheduler
 
-    return Turns(
+    return Scheduler(
         spawn=spawn,
-        measuring=measuring,
+        stop_rule=stop_rule,
         start_timeout_s=START_S,
         repetition_timeout_s=REPETITION_S,
-        progress=Progress(count, measuring.min_repetitions, sys.stdout),
-        on_end=lambda lane: None,
+        progress=Progress(count, stop_rule.min_repetitions, sys.stdout),
+        on_end=lambda running: None,
         seed=0,
     )
 
 
-def end_skipped(planned: Planned, sweep: SweepFolder) -> bool:
+def end_skipped(planned: PlannedCell, sweep: SweepFolder) -> bool:
     """Record a cell that cannot run; return whether it was one."""
     from pipeline.record.record import Status, save_record
 

@@ -31,16 +31,16 @@ from pathlib import Path
 
 import psutil
 
-from experiments.sglang_grid.away import Here, new_sweep, turns_of
+from experiments.sglang_grid.away import Here, new_sweep, scheduler_of
 from experiments.sglang_grid.too_large import WEIGHTS, refusal, write_too_large
 from pipeline.config.compose import compose_each
 from pipeline.engine.sglang import server
 from pipeline.engine.sglang.gpus import SLACK_MIB, gpus
 from pipeline.record.record import CellRecord, Status
 from pipeline.sweep.build import build_cells
-from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Lane
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.running_cell import RunningCell
+from pipeline.sweep.stop_rule import StopRule
 
 WAIT_S = 300.0
 Strike = Callable[[psutil.Process], None]
@@ -100,26 +100,26 @@ def commit(fault: Fault, out: Path, overrides: list[str]) -> bool:
     before = ours.children(recursive=True)
     plan, measuring = planned([*overrides, *fault.overrides])
     sweep = new_sweep(out, [plan])
-    lane = Lane(plan, sweep.cell(plan.cell.cell_id), plan.record)
-    here = Here({}, lane.log)
+    running = RunningCell(plan, sweep.cell(plan.cell.cell_id), plan.record)
+    here = Here({}, running.log)
     if fault.strike is not None:
         threading.Thread(target=hit, args=(here, fault.strike), daemon=True).start()
     with fault.around():
-        turns_of(measuring, 1, lambda _: here).run([lane])
+        scheduler_of(measuring, 1, lambda _: here).run([running])
     sweep.note(ended="FINISHED")
     children = [p for p in ours.children(recursive=True) if p not in before]
     left = [p for p in children if p.status() != "zombie"]
     grown = [gpu.used_mib - was for gpu, was in zip(gpus(), memory, strict=True)]
-    amiss = bool(left) or any(more > SLACK_MIB for more in grown) or not is_as_meant(fault, lane)
+    amiss = bool(left) or any(more > SLACK_MIB for more in grown) or not is_as_meant(fault, running)
     print(f"{'WRONG ' if amiss else ''}{fault.name}: {time.monotonic() - began:.0f} s")
-    print(f"  {lane.record.label}: {lane.record.status} {lane.record.reason[:300]}")
+    print(f"  {running.record.label}: {running.record.status} {running.record.reason[:300]}")
     print(f"  processes left: {len(left)}; GPU memory grown by {grown} MiB", flush=True)
     return amiss
 
 
-def is_as_meant(fault: Fault, lane: Lane) -> bool:
+def is_as_meant(fault: Fault, running: RunningCell) -> bool:
     """Whether the record says what was done."""
-    record: CellRecord = lane.record
+    record: CellRecord = running.record
     return record.status is fault.expected and bool(re.search(fault.reason, record.reason))
 
 
@@ -136,14 +136,14 @@ def refused_before_launch(out: Path, overrides: list[str]) -> bool:
     return amiss
 
 
-def planned(overrides: Sequence[str]) -> tuple[Planned, Measuring]:
+def planned(overrides: Sequence[str]) -> tuple[PlannedCell, StopRule]:
     """Build one cell.
 
     Raises:
         ValueError: It cannot run.
     """
     (config,) = compose_each([["engine=sglang", *overrides]])
-    return build_cells([config], [list(overrides)], "refuse")[0], Measuring(**config.measurement)
+    return build_cells([config], [list(overrides)], "refuse")[0], StopRule(**config.measurement)
 
 
 def hit(here: Here, strike: Strike) -> None:

@@ -23,11 +23,11 @@ from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
 from typing import Any
 
-from experiments.sglang_grid.away import Here, end_skipped, new_sweep, turns_of
+from experiments.sglang_grid.away import Here, end_skipped, new_sweep, scheduler_of
 from pipeline.engine.sglang import server, session
-from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Lane
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.running_cell import RunningCell
+from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import WorkerFailed
 
 ALL_UP_S = 540.0
@@ -61,8 +61,8 @@ class Sharing(Here):
 
 
 def cell(
-    planned: Planned,
-    measuring: Measuring,
+    planned: PlannedCell,
+    stop_rule: StopRule,
     folder: Path,
     barrier: Barrier,
     turn: Lock,
@@ -71,7 +71,7 @@ def cell(
     """Measure one cell in this process, once all are up and it has the turn."""
     # Others come and go on these GPUs: their memory says nothing of this cell's server.
     session.wait_for_room = server.fence = lambda *_: None
-    lane = Lane(planned, folder, planned.record)
+    running = RunningCell(planned, folder, planned.record)
 
     def wait() -> None:
         barrier.wait(ALL_UP_S)
@@ -80,15 +80,17 @@ def cell(
         turn.acquire()
 
     try:
-        turns_of(measuring, 1, lambda lane: Sharing({}, lane.log, wait=wait)).run([lane])
+        scheduler_of(stop_rule, 1, lambda running: Sharing({}, running.log, wait=wait)).run(
+            [running]
+        )
     finally:
         turn.release()
-    print(f"{lane.record.label}: {lane.record.status} {lane.record.reason}", flush=True)
+    print(f"{running.record.label}: {running.record.status} {running.record.reason}", flush=True)
 
 
 def main(path: Path, runs: Path, after: Path | None = None) -> None:
     """Measure every cell that can run."""
-    planned, measuring = pickle.loads(path.read_bytes())
+    planned, stop_rule = pickle.loads(path.read_bytes())
     sweep = new_sweep(runs, planned)
     able = [each for each in planned if not end_skipped(each, sweep)]
     context = multiprocessing.get_context("spawn")
@@ -96,7 +98,7 @@ def main(path: Path, runs: Path, after: Path | None = None) -> None:
     os.environ["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"
     processes = [
         context.Process(
-            target=cell, args=(e, measuring, sweep.cell(e.cell.cell_id), barrier, turn, after)
+            target=cell, args=(e, stop_rule, sweep.cell(e.cell.cell_id), barrier, turn, after)
         )
         for e in able
     ]

@@ -79,10 +79,13 @@ class Cell:
 
 
 def describe(part: Any) -> Any:
-    """Return a settings object as plain data, each dataclass with its class's dotted name."""
+    """Return a settings object as plain data, each dataclass with its class's name.
+
+    The name without its module: a cell stays the same cell when code moves.
+    """
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         fields = {f.name: describe(getattr(part, f.name)) for f in dataclasses.fields(part)}
-        return {"_target_": f"{type(part).__module__}.{type(part).__qualname__}", **fields}
+        return {"_target_": type(part).__qualname__, **fields}
     if isinstance(part, (list, tuple)):
         return [describe(item) for item in part]
     if isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""TODO."""
+"""From a composed config to its objects: our own classes alone, each value of the right kind."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pipeline.gate.decision.prediction import RecordedVerdict, RunFigure, agains
 from pipeline.gate.decision.sequential import Verdict
 from pipeline.gate.exact import Text, exact_findings
 from pipeline.gate.figures import ABSOLUTE, summary
-from pipeline.gate.outcome import Answer, Outcome, Timed
+from pipeline.gate.outcome import GateVerdict, Outcome, Timed
 from pipeline.gate.reference import Reference, figures
 from pipeline.gate.settings import GateSettings
 from pipeline.machine.provenance import machine_class
@@ -37,23 +37,23 @@ def compare_recorded(
         settings: What the gate is told.
         text: Gives a token's text by its id.
     """
-    apart = [*failures, *_machines(machine, reference.machine)]
-    apart += differences(arms, reference.arms, recorded=True)
-    both = [] if apart else pairs(arms, reference.arms)
+    unequal = [*failures, *_machines(machine, reference.machine)]
+    unequal += differences(arms, reference.arms, recorded=True)
+    both = [] if unequal else pairs(arms, reference.arms)
     findings = [f for ours, theirs in both for f in exact_findings(ours, theirs, text)]
     verdicts = _verdicts(arms, reference, machine, settings) if both else {}
     return Outcome(
-        answer=_answer(apart, any(f.fails for f in findings), [v for v, *_ in verdicts.values()]),
+        answer=_answer(unequal, any(f.fails for f in findings), [v for v, *_ in verdicts.values()]),
         mode=MODE,
         candidate=_version(machine),
         reference=f"{_version(reference.machine)}, {len(reference.runs)} runs recorded",
         promise=settings.promise,
-        differences=apart,
+        differences=unequal,
         findings=findings,
         timed=[_row(name, *each) for name, each in verdicts.items()],
         arms=both,
         notes=_notes(reference, machine),
-        advice="" if apart else _advice([v for v, *_ in verdicts.values()], settings),
+        advice="" if unequal else _advice([v for v, *_ in verdicts.values()], settings),
         figures=summary(arms),
         measured="one run, each prompt repeated as measurement says",
     )
@@ -90,14 +90,16 @@ def _verdicts(
     }
 
 
-def _answer(apart: Sequence[str], fails: bool, verdicts: Sequence[RecordedVerdict]) -> Answer:
+def _answer(
+    differences: Sequence[str], fails: bool, verdicts: Sequence[RecordedVerdict]
+) -> GateVerdict:
     """Return the verdict."""
     found = {v.verdict for v in verdicts}
-    if apart:
-        return Answer.NOT_COMPARABLE
+    if differences:
+        return GateVerdict.NOT_COMPARABLE
     if fails or Verdict.REGRESSION in found:
-        return Answer.REGRESSION
-    return Answer.PASS if found == {Verdict.PASS} else Answer.UNDECIDED
+        return GateVerdict.REGRESSION
+    return GateVerdict.PASS if found == {Verdict.PASS} else GateVerdict.UNDECIDED
 
 
 def _row(name: str, verdict: RecordedVerdict, ours: RunFigure, theirs: RunFigure) -> Timed:

@@ -14,7 +14,7 @@ from verify.base import Proof
 
 
 @dataclass(frozen=True)
-class Answer:
+class KeptResponse:
     """A prompt's answer: a greedy cell gives the same in every repetition.
 
     Attributes:
@@ -69,7 +69,7 @@ class Arm:
     width: int
     settings: dict[str, str]
     proof: Proof
-    answers: dict[str, Answer]
+    answers: dict[str, KeptResponse]
     times: dict[str, tuple[Times, ...]]
     fault: str = ""
 
@@ -84,7 +84,7 @@ class Arm:
         return "decode_ms" if self.is_baseline else "verify_ms"
 
 
-def accept_length(answers: Collection[Answer]) -> float:
+def accept_length(answers: Collection[KeptResponse]) -> float:
     """Return tokens committed per verify step over some answers, bonus included."""
     steps = sum(len(a.committed) for a in answers)
     return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
@@ -102,7 +102,7 @@ class HasParams(Protocol):
 _Cell = TypeVar("_Cell", bound=HasParams)
 
 
-def plain_beside(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+def matching_plain(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
     """Return the plain-decode cell beside a cell: the one of its verify backend, else the first."""
     same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
     return next(iter(same or plain), None)
@@ -148,8 +148,8 @@ def times(response: Response) -> Times:
     )
 
 
-def _answer(response: Response) -> Answer:
-    return Answer(
+def _answer(response: Response) -> KeptResponse:
+    return KeptResponse(
         response.category, response.tokens, response.margins, response.committed, response.depth
     )
 
@@ -173,7 +173,7 @@ def from_plain(data: dict[str, Any]) -> Arm:
         TypeError: A field is missing or unknown.
     """
     answers = {
-        prompt: Answer(**{k: _tuple(v) for k, v in each.items()})
+        prompt: KeptResponse(**{k: _tuple(v) for k, v in each.items()})
         for prompt, each in data["answers"].items()
     }
     found = {p: tuple(Times(**each) for each in rows) for p, rows in data["times"].items()}

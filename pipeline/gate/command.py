@@ -24,7 +24,7 @@ from pipeline.gate.exact import Text
 from pipeline.gate.outcome import Outcome
 from pipeline.gate.reference import Reference, grid_digest, new_reference
 from pipeline.gate.settings import GateSettings
-from pipeline.gate.side_by_side import run_beside
+from pipeline.gate.side_by_side import measure_side_by_side
 from pipeline.gate.tracking import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.validity import fault, refusals
 from pipeline.gate.write import github_lines, terminal, write_all
@@ -55,7 +55,7 @@ def run_side_by_side(settings: GateSettings) -> int:
         pool = stack.enter_context(ThreadPoolExecutor(1))
         opening = pool.submit(context.tracker)  # while the versions load
         launcher = context.sweep.launcher
-        outcome = run_beside(settings, launcher, context.text, context.folder, _say)
+        outcome = measure_side_by_side(settings, launcher, context.text, context.folder, _say)
     return _finish(context, outcome, opening.result)
 
 
@@ -99,10 +99,10 @@ def _write(found: Reference, path: str) -> None:
     """Add the run to a file of equal answers, or write a new one."""
     if Path(path).expanduser().exists():
         earlier = references.read(path)
-        apart = earlier.apart(found)
-        for line in apart:
+        differences = earlier.differences(found)
+        for line in differences:
             _say(f"replaced in {path}, since it was of another: {line}")
-        found = found if apart else earlier.with_run(found)
+        found = found if differences else earlier.with_run(found)
     references.write(found, path)
     _say(f"recorded in {path}: {len(found.runs)} runs; 6 let their own spread count")
 

@@ -43,7 +43,7 @@ def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bo
     found = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
     found += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
     for key in (k for k in ours if k in theirs):
-        found += [f"{ours[key].label}: {x}" for x in _apart(ours[key], theirs[key], recorded)]
+        found += [f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)]
     return found
 
 
@@ -58,7 +58,7 @@ def _identity(found: Arm) -> tuple[str, ...]:
     return found.label, *(found.params.get(k, "") for k in ("target", "engine", "workload"))
 
 
-def _apart(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
+def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
     """Yield how a cell of the two runs differs beyond what is gated."""
     if theirs.fault:
         yield f"the reference is void: {theirs.fault}"

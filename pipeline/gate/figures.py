@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from statistics import fmean, median
 
-from pipeline.gate.arm import Arm, Times, plain_beside
+from pipeline.gate.arm import Arm, Times, matching_plain
 
 Pick = Callable[[Times], float]
 ABSOLUTE = ": ms_per_token"  # how the names of figures end that are no ratio within a run
@@ -54,7 +54,7 @@ def plain_of(found: Arm, arms: Sequence[Arm]) -> Arm | None:
         for a in arms
         if a.is_baseline and all(a.params.get(k) == found.params.get(k) for k in shared)
     ]
-    return plain_beside(found, plain)
+    return matching_plain(found, plain)
 
 
 def _ratio(found: Arm, plain: Arm, pick: Pick) -> list[list[float]]:

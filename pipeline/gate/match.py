@@ -12,7 +12,7 @@ from pipeline.cell.response import Response
 from pipeline.gate.arm import Arm, times
 from pipeline.gate.comparable import differences
 from pipeline.gate.decision.promise import Plan, candidate_first, plan_rounds
-from pipeline.gate.decision.sequential import Decision, Verdict, judge
+from pipeline.gate.decision.sequential import Decision, Verdict, decide
 from pipeline.gate.exact import Finding, Text, exact_findings
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick
 from pipeline.gate.settings import GateSettings, cell_jobs
@@ -157,7 +157,7 @@ class Match:
         self._compare()
         self.findings = [f for a, b in self.arms for f in exact_findings(a, b, self.text)]
         if len(next(iter(self.values.values()))) >= self.plan.block:
-            self.decision = judge(self.values, self.plan)
+            self.decision = decide(self.values, self.plan)
         decided = self.decision is not None and self.decision.verdict is not Verdict.GO_ON
         return decided or bool(self.differences) or any(f.fails for f in self.findings)
 

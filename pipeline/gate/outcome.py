@@ -11,7 +11,7 @@ from pipeline.gate.decision.promise import Promise
 from pipeline.gate.exact import Finding
 
 
-class Answer(StrEnum):
+class GateVerdict(StrEnum):
     """The gate's verdict."""
 
     PASS = "pass"
@@ -20,7 +20,12 @@ class Answer(StrEnum):
     UNDECIDED = "undecided"
 
 
-EXIT = {Answer.PASS: 0, Answer.REGRESSION: 1, Answer.NOT_COMPARABLE: 2, Answer.UNDECIDED: 2}
+EXIT = {
+    GateVerdict.PASS: 0,
+    GateVerdict.REGRESSION: 1,
+    GateVerdict.NOT_COMPARABLE: 2,
+    GateVerdict.UNDECIDED: 2,
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Outcome:
         measured: How much was measured, in words.
     """
 
-    answer: Answer
+    answer: GateVerdict
     mode: str
     candidate: str
     reference: str

@@ -62,7 +62,7 @@ class Reference:
         """Return this reference with the runs of a later one of equal answers."""
         return replace(self, runs=(*self.runs, *later.runs)[-MOST_RUNS:])
 
-    def apart(self, later: Reference) -> list[str]:
+    def differences(self, later: Reference) -> list[str]:
         """Return why the runs of two recordings do not belong together; none if they do."""
         if machine_class(self.machine) != machine_class(later.machine):
             return ["machine class"]

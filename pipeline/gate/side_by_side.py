@@ -15,7 +15,7 @@ from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Text
 from pipeline.gate.figures import summary, typical
 from pipeline.gate.match import Match, Say, metrics_of
-from pipeline.gate.outcome import Answer, Outcome, Timed
+from pipeline.gate.outcome import GateVerdict, Outcome, Timed
 from pipeline.gate.settings import GateSettings
 from pipeline.gate.versions.checkout import Tree, baseline_tree, cache_of, folder_tree, interpreter
 from pipeline.gate.versions.process import Side, SideFailed
@@ -24,7 +24,7 @@ from pipeline.machine.cache import cache_root
 from pipeline.sweep.workers import Launcher
 
 
-def run_beside(
+def measure_side_by_side(
     settings: GateSettings, launcher: Launcher, text: Text, folder: Path, say: Say
 ) -> Outcome:
     """Measure the candidate beside the baseline and return what that came to.
@@ -98,16 +98,16 @@ def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Out
     )
 
 
-def _answer(match: Match) -> Answer:
+def _answer(match: Match) -> GateVerdict:
     """Return the verdict: what cannot be compared is first, then exact things, then times."""
     if match.differences:
-        return Answer.NOT_COMPARABLE
+        return GateVerdict.NOT_COMPARABLE
     if any(finding.fails for finding in match.findings):
-        return Answer.REGRESSION
+        return GateVerdict.REGRESSION
     if match.decision is None:
-        return Answer.UNDECIDED
-    decided = {Verdict.REGRESSION: Answer.REGRESSION, Verdict.PASS: Answer.PASS}
-    return decided.get(match.decision.verdict, Answer.UNDECIDED)
+        return GateVerdict.UNDECIDED
+    decided = {Verdict.REGRESSION: GateVerdict.REGRESSION, Verdict.PASS: GateVerdict.PASS}
+    return decided.get(match.decision.verdict, GateVerdict.UNDECIDED)
 
 
 def _powers(match: Match) -> dict[str, Power]:
@@ -147,7 +147,7 @@ def _row(verdict: MetricVerdict, ours: float, theirs: float, power: Power | None
 
 def _advice(match: Match, powers: dict[str, Power], seconds: float) -> str:
     """Say how many rounds would decide, where nothing was decided."""
-    if _answer(match) is not Answer.UNDECIDED or match.plan is None:
+    if _answer(match) is not GateVerdict.UNDECIDED or match.plan is None:
         return ""
     metrics = match.decision.metrics if match.decision else ()
     still_open = [v.name for v in metrics if v.verdict in (Verdict.GO_ON, Verdict.UNDECIDED)]

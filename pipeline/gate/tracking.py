@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.gate.decision.trend import FEWEST_RUNS, trend
-from pipeline.gate.outcome import Answer, Outcome
+from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
 from pipeline.machine.provenance import class_digest
 from pipeline.track import Tracker, answering
@@ -55,7 +55,7 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
         )
     newest = found[0]
     for older in found[1:]:
-        if not newest.apart(older):
+        if not newest.differences(older):
             newest = newest.with_run(older)
     return newest
 
@@ -98,7 +98,7 @@ def drifts(
         machine: This machine's facts.
         runs: Runs to look at, this one included.
     """
-    query = f"{_query(GATE, grid, machine)} and tags.verdict != '{Answer.REGRESSION}'"
+    query = f"{_query(GATE, grid, machine)} and tags.verdict != '{GateVerdict.REGRESSION}'"
     with answering():
         past = _search(tracker, query, max(runs - 1, 1))[::-1]
     lines = []

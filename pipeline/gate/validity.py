@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.gate.arm import Arm, plain_beside
+from pipeline.gate.arm import Arm, matching_plain
 from pipeline.judge.comparison import Comparison, compare
 from pipeline.judge.identities import count_fault, loop_fault
 from pipeline.judge.lossless import compare_outputs
@@ -36,7 +36,7 @@ def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | No
     plain = [
         r for r in records if r.is_baseline and r.comparison == record.comparison and r.repetitions
     ]
-    return plain_beside(record, plain)
+    return matching_plain(record, plain)
 
 
 def _steady(record: CellRecord) -> str:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from pipeline.gate.arm import Arm, plain
 from pipeline.gate.figures import PER_TOKEN, VERIFY, Pick, typical
-from pipeline.gate.outcome import Answer, Outcome
+from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.measure.wording import number, table
 from pipeline.record.record import write_atomically
 
@@ -92,7 +92,7 @@ def github_lines(outcome: Outcome) -> str:
         for t in outcome.timed
         if t.verdict == "regression"
     ]
-    if outcome.answer in (Answer.NOT_COMPARABLE, Answer.UNDECIDED):
+    if outcome.answer in (GateVerdict.NOT_COMPARABLE, GateVerdict.UNDECIDED):
         lines += [
             f"::error title=specroi gate {outcome.answer}::{_escaped(line)}"
             for line in (*outcome.differences, outcome.advice)
@@ -158,11 +158,11 @@ CELL_HEAD = ("cell", "accept length", "verify or decode ms", "draft ms", "host m
 def headline(outcome: Outcome) -> str:
     """Return the verdict in a line."""
     reasons = {
-        Answer.PASS: "nothing exact changed, and no slow-down of"
+        GateVerdict.PASS: "nothing exact changed, and no slow-down of"
         f" {outcome.promise.min_effect:.1%} is left possible",
-        Answer.REGRESSION: _regression(outcome),
-        Answer.NOT_COMPARABLE: f"{len(outcome.differences)} differences",
-        Answer.UNDECIDED: "the noise was too large to tell",
+        GateVerdict.REGRESSION: _regression(outcome),
+        GateVerdict.NOT_COMPARABLE: f"{len(outcome.differences)} differences",
+        GateVerdict.UNDECIDED: "the noise was too large to tell",
     }
     return f"{str(outcome.answer).upper()}: {reasons[outcome.answer]}"
 

@@ -25,7 +25,7 @@ class Comparison:
         exclude: Prompts that loop in any arm that counts; left out of every arm alike.
         measurements: By cell id, of every cell that counts.
         lossless: By cell id, of every greedy cell that was compared.
-        apart: Ids of cells that count and are known not to have taken turns with the best baseline.
+        not_interleaved: Ids of cells that count and are known not to have taken turns with the best baseline.
     """
 
     records: tuple[CellRecord, ...]
@@ -33,7 +33,7 @@ class Comparison:
     exclude: frozenset[str]
     measurements: dict[str, Measurement]
     lossless: dict[str, Losslessness]
-    apart: frozenset[str] = frozenset()
+    not_interleaved: frozenset[str] = frozenset()
 
 
 def judge(records: Sequence[CellRecord]) -> list[CellRecord]:
@@ -70,11 +70,11 @@ def _compare(group: Sequence[CellRecord]) -> Comparison:
     best = _best_baseline(_ok(cells), exclude)
     measurements = {}
     for record in _ok(cells):
-        measurement = measure(record, best and beside(record, best), exclude)
+        measurement = measure(record, best and paired_baseline(record, best), exclude)
         cells[record.cell_id] = _void(record, speed_fault(measurement))
         if cells[record.cell_id].status is Status.OK:
             measurements[record.cell_id] = measurement
-    away = frozenset(r.cell_id for r in _ok(cells) if best is not None and apart(r, best))
+    away = frozenset(r.cell_id for r in _ok(cells) if best is not None and not_interleaved(r, best))
     return Comparison(tuple(cells.values()), best, exclude, measurements, lossless, away)
 
 
@@ -125,7 +125,7 @@ def _best_baseline(cells: Sequence[CellRecord], exclude: frozenset[str]) -> Cell
         return None
     fastest = max(plain, key=lambda r: measure(r, None, exclude).overall.tok_s.value)
     drafted = [r for r in cells if not r.is_baseline]
-    beside_it = {r.cell_id: sum(not apart(d, r) for d in drafted) for r in plain}
+    beside_it = {r.cell_id: sum(not not_interleaved(d, r) for d in drafted) for r in plain}
     more = [r for r in plain if beside_it[r.cell_id] > beside_it[fastest.cell_id]]
     equal = [r for r in more if _nearly_equal(fastest, r, exclude)]
     return max(equal, key=lambda r: beside_it[r.cell_id], default=fastest)
@@ -133,26 +133,26 @@ def _best_baseline(cells: Sequence[CellRecord], exclude: frozenset[str]) -> Cell
 
 def _nearly_equal(fastest: CellRecord, other: CellRecord, exclude: frozenset[str]) -> bool:
     """Say whether plain decode gains no more from the faster cell than a check would let pass."""
-    versus = measure(fastest, beside(fastest, other), exclude).overall.versus
+    versus = measure(fastest, paired_baseline(fastest, other), exclude).overall.versus
     return versus is not None and versus.speed_up.value <= 1 + SPEED_UP_TOLERANCE
 
 
-def beside(record: CellRecord, best: CellRecord) -> CellRecord:
+def paired_baseline(record: CellRecord, best: CellRecord) -> CellRecord:
     """Return the best baseline as it was measured in a cell's own turns, if it was, else as it is.
 
     A cell that was interrupted may have turns with the baseline itself and with its control.
     """
     control = record.control if record.control_id == best.cell_id else ()
-    own = best.repetitions if not control or in_turns(record, best) else ()
+    own = best.repetitions if not control or interleaved(record, best) else ()
     return replace(best, repetitions=(*own, *control))
 
 
-def apart(record: CellRecord, best: CellRecord) -> bool:
+def not_interleaved(record: CellRecord, best: CellRecord) -> bool:
     """Say whether a cell is known to be compared with a baseline of another time."""
-    noted = bool(record.turns and best.turns)
-    return noted and not in_turns(record, best) and record.control_id != best.cell_id
+    noted = bool(record.group_starts and best.group_starts)
+    return noted and not interleaved(record, best) and record.control_id != best.cell_id
 
 
-def in_turns(record: CellRecord, other: CellRecord) -> bool:
+def interleaved(record: CellRecord, other: CellRecord) -> bool:
     """Say whether two cells took turns."""
-    return not set(record.turns).isdisjoint(other.turns)
+    return not set(record.group_starts).isdisjoint(other.group_starts)

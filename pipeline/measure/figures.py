@@ -74,7 +74,7 @@ class Figures:
         """What a token of the best baseline took in the cell's own turns. NaN without one."""
         return self.versus.levers.ms_per_token if self.versus else math.nan
 
-    def beside(self, plain_ms: float) -> Figures:
+    def rescaled_to(self, plain_ms: float) -> Figures:
         """Return the decode figures as they were, had a plain token beside them taken `plain_ms`.
 
         Steps of different hours are not to be taken off each other; these are. What is no decode

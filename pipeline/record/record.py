@@ -43,7 +43,7 @@ class CellRecord:
         seconds: Wall time by phase: `start`, `warm_up`, `measure`, `orchestrate`.
         command: The command that reproduces the cell.
         log_tail: The worker's or server's last lines, for a failed cell.
-        turns: When the groups began that it took turns in (UTC); cells share the beginning if they
+        group_starts: When the groups began that it took turns in (UTC); cells share the beginning if they
             were measured side by side. Empty where it was not noted.
         control_id: The plain cell that was measured again beside this one, or "".
         control: Its responses, by repetition.
@@ -65,7 +65,7 @@ class CellRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     command: str = ""
     log_tail: str = ""
-    turns: tuple[str, ...] = ()
+    group_starts: tuple[str, ...] = ()
     control_id: str = ""
     control: tuple[tuple[Response, ...], ...] = ()
 
@@ -101,8 +101,10 @@ def load_record(folder: Path) -> CellRecord:
     """Read a cell's folder back, with the repetitions that were finished."""
     plain = json.loads((folder / "record.json").read_text())
     proof = plain.pop("proof")
+    starts = plain.pop("turns", ())  # its name until 2026-12-01
+    starts = plain.pop("group_starts", starts)
     return CellRecord(
-        **plain | {"status": Status(plain["status"]), "turns": tuple(plain.get("turns", ()))},
+        **plain | {"status": Status(plain["status"]), "group_starts": tuple(starts)},
         proof=Proof(**proof) if proof else None,
         repetitions=tuple(load_repetition(p) for p in sorted(folder.glob("repetition_*.jsonl"))),
         control=tuple(load_repetition(p) for p in sorted(folder.glob("control_*.jsonl"))),

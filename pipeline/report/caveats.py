@@ -59,18 +59,20 @@ def _scatter(comparison: Comparison, names: Mapping[str, str]) -> str:
     )
 
 
-def turns(comparison: Comparison, names: Mapping[str, str]) -> str:
+def interleaving(comparison: Comparison, names: Mapping[str, str]) -> str:
     """Say which cells did not take turns with the best baseline as it was first measured, or ""."""
-    return " ".join(filter(None, [_apart(comparison, names), _again(comparison, names)]))
+    return " ".join(filter(None, [_not_interleaved(comparison, names), _again(comparison, names)]))
 
 
-def _apart(comparison: Comparison, names: Mapping[str, str]) -> str:
+def _not_interleaved(comparison: Comparison, names: Mapping[str, str]) -> str:
     """Name the cells that are compared with a baseline of another time, or ""."""
-    if not comparison.apart or comparison.best is None:
+    if not comparison.not_interleaved or comparison.best is None:
         return ""
     others = set(comparison.measurements) - {comparison.best.cell_id}
-    named = ", ".join(names[key] for key in names if key in comparison.apart)
-    which = "No cell" if comparison.apart >= others else f"Not all cells ({named} did not)"
+    named = ", ".join(names[key] for key in names if key in comparison.not_interleaved)
+    which = (
+        "No cell" if comparison.not_interleaved >= others else f"Not all cells ({named} did not)"
+    )
     return (
         f"{which} took turns with the best baseline, {names[comparison.best.cell_id]}: had the"
         " machine changed in between, these speed-ups would be off by it."

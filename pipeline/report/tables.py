@@ -8,7 +8,7 @@ from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures, Measurement
 from pipeline.measure.wording import number, percent, surplus, table, times, with_interval
 from pipeline.record.record import CellRecord
-from pipeline.report.caveats import turns
+from pipeline.report.caveats import interleaving
 
 SPEED = (
     "cell",
@@ -175,7 +175,7 @@ def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         rows.append((*row, *_needs(found.get(record.cell_id)), *together))
     yield table(head, rows)
     yield _legend(comparison, batch)
-    if said := turns(comparison, names):
+    if said := interleaving(comparison, names):
         yield said
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipeline.judge.comparison import Comparison, compare
 from pipeline.measure.wording import arm_names, comparison_names, number, sentence
 from pipeline.record.record import CellRecord
-from pipeline.report.caveats import turns
+from pipeline.report.caveats import interleaving
 from pipeline.report.origin import drafter_notes
 from pipeline.report.tables import categories
 from pipeline.report.verdict import verdict
@@ -37,7 +37,7 @@ def _verdict(comparison: Comparison) -> Iterator[str]:
 
 def _turns(comparison: Comparison) -> Iterator[str]:
     """Yield which cells were measured at another time than the baseline, if any."""
-    if said := turns(comparison, arm_names(comparison.records)):
+    if said := interleaving(comparison, arm_names(comparison.records)):
         yield said
 
 

@@ -3,7 +3,7 @@
 from pipeline.roi.numbers import Numbers, parse
 from pipeline.roi.situation import Situation, close
 from pipeline.roi.text import headline, lines
-from pipeline.roi.verdict import Verdict, from_numbers, judge
+from pipeline.roi.verdict import Verdict, from_numbers, weigh_levers
 
 __all__ = [
     "Numbers",
@@ -12,7 +12,7 @@ __all__ = [
     "close",
     "from_numbers",
     "headline",
-    "judge",
     "lines",
     "parse",
+    "weigh_levers",
 ]

@@ -15,7 +15,7 @@ from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
 from pipeline.roi.levers.width import cut
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
-from pipeline.roi.verdict import Verdict, judge
+from pipeline.roi.verdict import Verdict, weigh_levers
 
 CAPTURED = 0.99  # share of replayed steps that counts as captured
 
@@ -67,7 +67,7 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         if not held_accept_length(record):  # what was accepted, draft by draft, is the drafter's
             extra += tuple(_narrower(at, figures))
         words = Numbers({}, {}, ())
-        judged = _of_its_load(judge(at, words, extra), record.batch)
+        judged = _of_its_load(weigh_levers(at, words, extra), record.batch)
         found.append(ClassVerdict(category, names[cell_id], record, judged, versus.speed_up))
     return found
 

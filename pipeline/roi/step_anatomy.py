@@ -92,7 +92,7 @@ def anatomy(
 
 def _rescaled(measurement: Measurement, plain_ms: float) -> Measurement:
     """Return a cell with its step as in turns in which a plain token took `plain_ms`."""
-    return replace(measurement, overall=measurement.overall.beside(plain_ms))
+    return replace(measurement, overall=measurement.overall.rescaled_to(plain_ms))
 
 
 def _chain(

@@ -41,10 +41,10 @@ def from_numbers(numbers: Numbers) -> Verdict:
         ValueError: They are too few or impossible.
     """
     at = close(numbers)
-    return judge(at, numbers)
+    return weigh_levers(at, numbers)
 
 
-def judge(at: Situation, numbers: Numbers, extra: tuple[Gain, ...] = ()) -> Verdict:
+def weigh_levers(at: Situation, numbers: Numbers, extra: tuple[Gain, ...] = ()) -> Verdict:
     """Judge a situation; `extra` are levers that were measured as cells of their own."""
     gains = [*extra, *accept_levers(at, numbers), *step_levers(at, numbers)]
     gains = [g for g in gains if g.factor.high > 1 or g.factor.basis is Basis.ASSUMED]

@@ -14,7 +14,7 @@ from pipeline.cell.cell import Cell, DescribesStart
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from pipeline.target.target import Target
 from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest
 from pipeline.workload.sources import Workload
@@ -28,7 +28,7 @@ class Refused(ValueError):
 
 def build_cells(
     configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]], on_impossible: str
-) -> list[Planned]:
+) -> list[PlannedCell]:
     """Build and check the cell of every config; equal cells become one.
 
     Args:
@@ -41,7 +41,7 @@ def build_cells(
     """
     if on_impossible not in ("refuse", "skip"):
         raise Refused(f"on_impossible={on_impossible}: must be refuse or skip")
-    builder, planned = _Builder(cache_root(configs[0].cache)), dict[str, Planned]()
+    builder, planned = _Builder(cache_root(configs[0].cache)), dict[str, PlannedCell]()
     mistakes: dict[str, list[Sequence[str]]] = {}
     for config, job in zip(configs, overrides, strict=True):
         try:
@@ -71,7 +71,7 @@ class _Builder:
         default_factory=dict
     )
 
-    def plan(self, config: DictConfig, overrides: Sequence[str]) -> Planned:
+    def plan(self, config: DictConfig, overrides: Sequence[str]) -> PlannedCell:
         """Build one cell and ask its engine whether it can run."""
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
@@ -85,8 +85,8 @@ class _Builder:
                 check_draft(prompts, room, max_new, cell.drafter.num_draft_tokens)
             cell.engine.check(cell)
         except ValueError as error:
-            return Planned(cell, prompts, command(overrides), impossible=str(error))
-        return Planned(cell, prompts, command(overrides))
+            return PlannedCell(cell, prompts, command(overrides), impossible=str(error))
+        return PlannedCell(cell, prompts, command(overrides))
 
     def _load(self, workload: Workload, target: Target) -> tuple[Prompt, ...]:
         """Return the workload's prompts, or its refusal again."""

@@ -43,7 +43,7 @@ class Repetition(NamedTuple):
     proof: Proof
 
 
-class CellRun:
+class CellProcess:
     """A cell's process; each method is one phase, asked for by the driver.
 
     Attributes:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.judge.comparison import compare
 from pipeline.record.sweep_folder import SweepFolder
-from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Control, Lane
+from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.running_cell import BaselineControl, RunningCell
 from pipeline.sweep.workers import Launcher
 
 
@@ -20,35 +20,35 @@ class Groups:
     fastest of them takes turns with each later group again.
     """
 
-    planned: Sequence[Planned]
+    planned: Sequence[PlannedCell]
     folder: SweepFolder
     launcher: Launcher
     num_gpus: int
 
-    def cut(self, lanes: Sequence[Lane]) -> Iterator[list[Lane]]:
+    def cut(self, running_cells: Sequence[RunningCell]) -> Iterator[list[RunningCell]]:
         """Yield groups; each must have been measured before the next is asked for."""
-        group = list[Lane]()
-        for cells in _comparisons(lanes):
+        group = list[RunningCell]()
+        for cells in _comparisons(running_cells):
             more = [*self._controls(cells), *cells]  # its plain cells may have ended before
             if group and not self._fit(group, more):
                 yield _together(group)
                 group = []
-            for lane in more:
-                if group and not self._fit(group, [lane]):
+            for running in more:
+                if group and not self._fit(group, [running]):
                     yield _together(group)
                     group = list(self._controls(cells))
-                group = [*group, lane]
+                group = [*group, running]
         if group:
             yield _together(group)
 
-    def _fit(self, group: Sequence[Lane], more: Sequence[Lane]) -> bool:
+    def _fit(self, group: Sequence[RunningCell], more: Sequence[RunningCell]) -> bool:
         """Say whether cells can be loaded beside others."""
-        plans = [lane.plan for lane in (*group, *more)]
+        plans = [running.plan for running in (*group, *more)]
         gpus = sum(self.launcher.gpus_per_cell or plan.gpus for plan in plans)
         room = len(plans) <= self.launcher.resident and gpus <= self.num_gpus
         return room and all(plan.resident for plan in plans)
 
-    def _controls(self, cells: Sequence[Lane]) -> Iterator[Lane]:
+    def _controls(self, cells: Sequence[RunningCell]) -> Iterator[RunningCell]:
         """Yield what measures the best plain cell again, if one has ended and there is room.
 
         Args:
@@ -67,23 +67,28 @@ class Groups:
             if best is not None:
                 plan = plans[best.cell_id]
                 record = replace(plan.record, label=f"{best.label} (again, as control)")
-                yield Control(plan, self.folder.control(best.cell_id), record)
+                yield BaselineControl(plan, self.folder.control(best.cell_id), record)
 
 
-def _comparisons(lanes: Sequence[Lane]) -> list[list[Lane]]:
+def _comparisons(running_cells: Sequence[RunningCell]) -> list[list[RunningCell]]:
     """Return the cells of each comparison, in the order of first appearance, plain ones first."""
-    found: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        found.setdefault(lane.record.comparison, []).append(lane)
-    return [sorted(cells, key=lambda lane: not lane.record.is_baseline) for cells in found.values()]
+    found: dict[str, list[RunningCell]] = {}
+    for running in running_cells:
+        found.setdefault(running.record.comparison, []).append(running)
+    return [
+        sorted(cells, key=lambda running: not running.record.is_baseline)
+        for cells in found.values()
+    ]
 
 
-def _together(group: list[Lane]) -> list[Lane]:
+def _together(group: list[RunningCell]) -> list[RunningCell]:
     """Tell the controls of a group which cells they stand beside."""
     for control in group:
-        if isinstance(control, Control):
+        if isinstance(control, BaselineControl):
             shared = control.record.comparison
             control.others = [
-                lane for lane in group if lane is not control and lane.record.comparison == shared
+                running
+                for running in group
+                if running is not control and running.record.comparison == shared
             ]
     return group

@@ -8,7 +8,7 @@ from pathlib import Path
 from drafters.eagle3.drafter import Eagle3
 from pipeline.cell.cell import Cell, Engine, Parallelism, Sampling
 from pipeline.measure import measure
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from pipeline.target.target import Target
 from pipeline.track.metrics import metrics
 from pipeline.workload.prompts import prompts_digest
@@ -59,5 +59,5 @@ class HeldOut:
         session.warm_up(prompts)
         responses = tuple(session.generate(prompt, 0) for prompt in prompts)
         session.close()
-        record = Planned(cell, tuple(prompts), command="").record
+        record = PlannedCell(cell, tuple(prompts), command="").record
         return metrics(measure(replace(record, repetitions=(responses,)), None))

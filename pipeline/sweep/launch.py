@@ -24,7 +24,7 @@ from pipeline.machine.reaper import reaping
 from pipeline.record.record import write_atomically
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
 from pipeline.sweep.build import build_cells, dry_run
-from pipeline.sweep.planned import Planned, check_gpus
+from pipeline.sweep.planned import PlannedCell, check_gpus
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.settings import REFUSED, Settings, check_shared
 from pipeline.sweep.sweep import OK, STOPPED, Sweep
@@ -48,7 +48,7 @@ def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) ->
     return run_sweep(planned, settings, begun)
 
 
-def run_sweep(planned: Sequence[Planned], settings: Settings, begun: float) -> int:
+def run_sweep(planned: Sequence[PlannedCell], settings: Settings, begun: float) -> int:
     """Measure cells that were built and checked; return the exit status of the process.
 
     Args:
@@ -68,7 +68,7 @@ def run_sweep(planned: Sequence[Planned], settings: Settings, begun: float) -> i
 
 
 def _prepare(
-    stack: contextlib.ExitStack, planned: Sequence[Planned], settings: Settings, begun: float
+    stack: contextlib.ExitStack, planned: Sequence[PlannedCell], settings: Settings, begun: float
 ) -> Sweep:
     """Take the machine, start Ray, open MLflow meanwhile, and find or make the folder.
 
@@ -77,7 +77,7 @@ def _prepare(
     """
     _make_writable(settings.runs)
     asked = time.perf_counter()
-    progress = Progress(len(planned), settings.measuring.min_repetitions, sys.stdout)
+    progress = Progress(len(planned), settings.stop_rule.min_repetitions, sys.stdout)
     lock = stack.enter_context(
         machine_lock(
             f"{len(planned)} cells into {settings.runs}", settings.launcher.on_busy, progress.say
@@ -112,7 +112,7 @@ def _make_writable(runs: Path) -> None:
 
 
 def _folder(
-    planned: Sequence[Planned], settings: Settings, say: Callable[[str], None]
+    planned: Sequence[PlannedCell], settings: Settings, say: Callable[[str], None]
 ) -> SweepFolder:
     """Return the folder to continue, or a new one."""
     ids = [plan.cell.cell_id for plan in planned]

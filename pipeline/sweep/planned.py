@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedCell:
     """A cell to measure.
 
     Attributes:
@@ -65,7 +65,7 @@ class Planned:
         )
 
 
-def check_gpus(planned: Sequence[Planned], launcher: Launcher, num_gpus: int) -> None:
+def check_gpus(planned: Sequence[PlannedCell], launcher: Launcher, num_gpus: int) -> None:
     """Refuse cells that would wait forever for GPUs.
 
     Args:
@@ -92,7 +92,7 @@ def check_gpus(planned: Sequence[Planned], launcher: Launcher, num_gpus: int) ->
         )
 
 
-def _without_gpu(plan: Planned) -> str:
+def _without_gpu(plan: PlannedCell) -> str:
     """Say what a cell can do on a machine without a GPU."""
     if not plan.gpus:
         return "set launcher.gpus_per_cell=0"

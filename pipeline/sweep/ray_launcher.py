@@ -20,7 +20,7 @@ import psutil
 from pipeline.config.instantiate import check_positive
 from pipeline.config.messages import one_line
 from pipeline.machine.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK, kill_marked
-from pipeline.sweep.cell_process import CellRun
+from pipeline.sweep.cell_process import CellProcess
 from pipeline.sweep.workers import WorkerFailed
 
 LOCAL = "local"
@@ -124,7 +124,7 @@ class RayLauncher:
         inherited = {k: v for k in INHERITED if (v := os.environ.get(k))}
         environment = QUIET | {"OMP_NUM_THREADS": threads, CELL_MARK: mark} | inherited
         is_local = self.address == LOCAL
-        actor = ray.remote(CellRun).options(
+        actor = ray.remote(CellProcess).options(
             num_cpus=self.cpus_per_cell,
             num_gpus=self.gpus_per_cell or gpus,
             max_restarts=0,
@@ -184,7 +184,7 @@ class RayWorker:
         self._pending: Any = None
 
     def begin(self, phase: str, *arguments: Any) -> None:
-        """Begin a phase of `CellRun` without waiting for it."""
+        """Begin a phase of `CellProcess` without waiting for it."""
         self._phase = phase
         self._pending = getattr(self._actor, phase).remote(*arguments)
 

@@ -11,8 +11,8 @@ from typing import Any
 from pipeline.cell.response import Response
 from pipeline.record.record import CellRecord, Status, save_record, save_repetition
 from pipeline.sweep.cell_process import Repetition
-from pipeline.sweep.planned import Planned
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Worker, WorkerFailed
 from verify.base import Proof
 
@@ -20,7 +20,7 @@ LOG_LINES = 30
 
 
 @dataclass
-class Lane:
+class RunningCell:
     """One cell on its way through the sweep.
 
     Attributes:
@@ -30,7 +30,7 @@ class Lane:
         worker: The live process, if any.
     """
 
-    plan: Planned
+    plan: PlannedCell
     folder: Path
     record: CellRecord
     earlier: Proof | None = None
@@ -51,9 +51,9 @@ class Lane:
         """Whether it is only measured for the cells beside it (`pipeline.sweep.running_cell`)."""
         return False
 
-    def enough(self, measuring: Measuring) -> str:
+    def enough(self, stop_rule: StopRule) -> str:
         """Say why it needs no more repetitions, or ""."""
-        return measuring.stop(self.record)
+        return stop_rule.stop(self.record)
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time that a phase took."""
@@ -126,7 +126,7 @@ def tail(log: Path) -> str:
 
 
 @dataclass
-class Control(Lane):
+class BaselineControl(RunningCell):
     """A plain cell that has its record already, measured again for the cells beside it.
 
     It is repeated as long as one of them is. What it measures is kept with each of them, so that a
@@ -136,7 +136,7 @@ class Control(Lane):
         others: The cells that it stands beside.
     """
 
-    others: Sequence[Lane] = ()
+    others: Sequence[RunningCell] = ()
 
     @property
     def runs(self) -> bool:
@@ -148,7 +148,7 @@ class Control(Lane):
         """It is."""
         return True
 
-    def enough(self, measuring: Measuring) -> str:
+    def enough(self, stop_rule: StopRule) -> str:
         """Go on: the cells beside it say when it is enough."""
         return ""
 

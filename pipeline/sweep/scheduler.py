@@ -2,7 +2,7 @@
 
 A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
 hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
-Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.sweep.cell_process.CellRun`.
+Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.sweep.cell_process.CellProcess`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import Lane, tail
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.running_cell import RunningCell, tail
+from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Worker, WorkerFailed
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
@@ -27,7 +27,7 @@ STOP_TIMEOUT_S = 120.0  # a server gives its GPUs back in this time
 
 
 @dataclass(frozen=True)
-class Turns:
+class Scheduler:
     """Measures a group of cells that are loaded at the same time.
 
     Attributes:
@@ -38,160 +38,168 @@ class Turns:
         seed: Shuffles the order within each round.
     """
 
-    spawn: Callable[[Lane], Worker]
-    measuring: Measuring
+    spawn: Callable[[RunningCell], Worker]
+    stop_rule: StopRule
     start_timeout_s: float
     repetition_timeout_s: float
     progress: Progress
-    on_end: Callable[[Lane], None]
+    on_end: Callable[[RunningCell], None]
     seed: int
 
-    def run(self, lanes: Sequence[Lane]) -> None:
+    def run(self, running_cells: Sequence[RunningCell]) -> None:
         """Start, warm up and repeat until every cell has ended; workers never outlive this.
 
         A control goes before the cells that it stands beside: it then keeps a repetition before the
         cells' last one ends them.
         """
         began = datetime.now(UTC).isoformat(timespec="milliseconds")
-        for lane in lanes:
-            lane.record = replace(lane.record, turns=(*lane.record.turns, began))
+        for running in running_cells:
+            running.record = replace(
+                running.record, group_starts=(*running.record.group_starts, began)
+            )
         try:
-            self._start(lanes)
-            for lane in _unended(lanes):
-                self._warm_up(lane)
-            self._repeat(lanes)
+            self._start(running_cells)
+            for running in _unended(running_cells):
+                self._warm_up(running)
+            self._repeat(running_cells)
         finally:
-            for lane in lanes:
-                self.progress.left(lane.record)
-                if lane.worker is not None:
-                    lane.worker.kill()
+            for running in running_cells:
+                self.progress.left(running.record)
+                if running.worker is not None:
+                    running.worker.kill()
 
-    def _start(self, lanes: Sequence[Lane]) -> None:
+    def _start(self, running_cells: Sequence[RunningCell]) -> None:
         """Start the engines, two at a time."""
-        waiting, starting = list(lanes), list[Lane]()
+        waiting, starting = list(running_cells), list[RunningCell]()
         while waiting or starting:
             while waiting and len(starting) < STARTS_AT_ONCE:
-                lane = waiting.pop(0)
-                with self._failing(lane):
-                    self._begin_start(lane)
-                    starting.append(lane)
+                running = waiting.pop(0)
+                with self._failing(running):
+                    self._begin_start(running)
+                    starting.append(running)
             if starting:
-                lane = starting.pop(0)
-                with self._failing(lane):
-                    self._await_start(lane)
+                running = starting.pop(0)
+                with self._failing(running):
+                    self._await_start(running)
 
-    def _begin_start(self, lane: Lane) -> None:
+    def _begin_start(self, running: RunningCell) -> None:
         """Make the worker and let it load the cell."""
-        self.progress.starting(lane.record)
+        self.progress.starting(running.record)
         begun = time.perf_counter()
-        lane.worker = self.spawn(lane)
-        lane.spend("orchestrate", time.perf_counter() - begun)
-        lane.worker.begin("start", pickle.dumps(lane.plan.cell), pickle.dumps(lane.plan.prompts))
+        running.worker = self.spawn(running)
+        running.spend("orchestrate", time.perf_counter() - begun)
+        running.worker.begin(
+            "start", pickle.dumps(running.plan.cell), pickle.dumps(running.plan.prompts)
+        )
 
-    def _await_start(self, lane: Lane) -> None:
+    def _await_start(self, running: RunningCell) -> None:
         """Wait until the cell is loaded."""
-        if lane.worker is not None:
-            lane.spend("start", lane.worker.result(self._longest_start(lane)))
+        if running.worker is not None:
+            running.spend("start", running.worker.result(self._longest_start(running)))
 
-    def _longest_start(self, lane: Lane) -> float:
+    def _longest_start(self, running: RunningCell) -> float:
         """Return the time after which a start is ended from here.
 
         An engine with a time-out of its own ends a start itself, and says how far it was.
         """
-        own: float = getattr(lane.plan.cell.engine, "start_timeout_s", 0.0)
+        own: float = getattr(running.plan.cell.engine, "start_timeout_s", 0.0)
         return max(self.start_timeout_s, own + STOP_TIMEOUT_S if own else 0.0)
 
-    def _warm_up(self, lane: Lane) -> None:
+    def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""
-        self.progress.warming_up(lane.record)
-        with self._failing(lane):
-            result, waited = lane.call("warm_up", self.start_timeout_s)
+        self.progress.warming_up(running.record)
+        with self._failing(running):
+            result, waited = running.call("warm_up", self.start_timeout_s)
             warm: WarmUp = result
-            lane.record = replace(lane.record, settings=warm.settings)
-            lane.spend("warm_up", warm.seconds)
-            lane.spend("orchestrate", waited - warm.seconds)
+            running.record = replace(running.record, settings=warm.settings)
+            running.spend("warm_up", warm.seconds)
+            running.spend("orchestrate", waited - warm.seconds)
 
-    def _repeat(self, lanes: Sequence[Lane]) -> None:
+    def _repeat(self, running_cells: Sequence[RunningCell]) -> None:
         """Go round until no cell is left; each round in an order of its own."""
         number = 0
-        while active := _unended(lanes):
+        while active := _unended(running_cells):
             self._round(active, random.Random(f"{self.seed}:{number}"))
             number += 1
 
-    def _round(self, lanes: Sequence[Lane], chance: random.Random) -> None:
+    def _round(self, running_cells: Sequence[RunningCell], chance: random.Random) -> None:
         """Measure one repetition of every cell, turn by turn."""
-        order = chance.sample(lanes, len(lanes))
-        turns: dict[str, list[Repetition]] = {lane.record.cell_id: [] for lane in lanes}
-        most = max(lane.plan.num_turns for lane in lanes)
+        order = chance.sample(running_cells, len(running_cells))
+        turns: dict[str, list[Repetition]] = {
+            running.record.cell_id: [] for running in running_cells
+        }
+        most = max(running.plan.num_turns for running in running_cells)
         for turn in range(most):
-            for lane in _unended(order):
-                if turn < lane.plan.num_turns:
-                    with self._failing(lane):
-                        turns[lane.record.cell_id].append(self._take_turn(lane, turn))
-        for lane in _unended(lanes):
-            with self._failing(lane):
-                self._complete(lane, turns[lane.record.cell_id])
+            for running in _unended(order):
+                if turn < running.plan.num_turns:
+                    with self._failing(running):
+                        turns[running.record.cell_id].append(self._take_turn(running, turn))
+        for running in _unended(running_cells):
+            with self._failing(running):
+                self._complete(running, turns[running.record.cell_id])
 
-    def _take_turn(self, lane: Lane, turn: int) -> Repetition:
+    def _take_turn(self, running: RunningCell, turn: int) -> Repetition:
         """Let one cell answer the prompts of a turn."""
-        number, count = len(lane.record.repetitions), lane.plan.prompts_per_turn
-        self.progress.repeating(lane.record)
-        result, waited = lane.call("answer", self.repetition_timeout_s, number, turn * count, count)
+        number, count = len(running.record.repetitions), running.plan.prompts_per_turn
+        self.progress.repeating(running.record)
+        result, waited = running.call(
+            "answer", self.repetition_timeout_s, number, turn * count, count
+        )
         answered: Repetition = result
-        lane.spend("measure", answered.seconds)
-        lane.spend("orchestrate", waited - answered.seconds)
+        running.spend("measure", answered.seconds)
+        running.spend("orchestrate", waited - answered.seconds)
         return answered
 
-    def _complete(self, lane: Lane, turns: Sequence[Repetition]) -> None:
+    def _complete(self, running: RunningCell, turns: Sequence[Repetition]) -> None:
         """Keep a whole repetition of one cell, and end the cell if that was enough."""
         responses = tuple(response for turn in turns for response in turn.responses)
         seconds = sum(turn.seconds for turn in turns)
-        lane.keep(Repetition(responses, seconds, turns[-1].proof))
-        self.progress.repeated(lane.record, seconds)
-        if rule := lane.enough(self.measuring):
-            lane.record = replace(lane.record, stop_rule=rule)
-            self._finish(lane)
+        running.keep(Repetition(responses, seconds, turns[-1].proof))
+        self.progress.repeated(running.record, seconds)
+        if rule := running.enough(self.stop_rule):
+            running.record = replace(running.record, stop_rule=rule)
+            self._finish(running)
 
-    def _finish(self, lane: Lane) -> None:
+    def _finish(self, running: RunningCell) -> None:
         """Stop a measured cell; its label must agree with what the engine did."""
         begun = time.perf_counter()
         with contextlib.suppress(WorkerFailed):  # the figures are whole, and the kill follows
-            lane.call("stop", STOP_TIMEOUT_S)
-        self._retire(lane)
-        lane.spend("orchestrate", time.perf_counter() - begun)
-        proof = lane.record.proof
+            running.call("stop", STOP_TIMEOUT_S)
+        self._retire(running)
+        running.spend("orchestrate", time.perf_counter() - begun)
+        proof = running.record.proof
         contradiction: str | None = "no proof"
         if proof is not None:
-            contradiction = proof.problem or lane.plan.cell.verify.contradiction(proof)
-        self._end(lane, Status.VOID if contradiction else Status.OK, contradiction or "")
+            contradiction = proof.problem or running.plan.cell.verify.contradiction(proof)
+        self._end(running, Status.VOID if contradiction else Status.OK, contradiction or "")
 
     @contextlib.contextmanager
-    def _failing(self, lane: Lane) -> Iterator[None]:
+    def _failing(self, running: RunningCell) -> Iterator[None]:
         """Turn a worker's failure into the end of its cell, and of nothing else."""
         try:
             yield
         except WorkerFailed as failure:
-            self._retire(lane)
-            lane.record = replace(lane.record, log_tail=tail(lane.log))
-            self._end(lane, Status.FAILED, str(failure))
+            self._retire(running)
+            running.record = replace(running.record, log_tail=tail(running.log))
+            self._end(running, Status.FAILED, str(failure))
 
-    def _retire(self, lane: Lane) -> None:
+    def _retire(self, running: RunningCell) -> None:
         """End the worker."""
-        if lane.worker is not None:
-            lane.worker.kill()
-            lane.worker = None
+        if running.worker is not None:
+            running.worker.kill()
+            running.worker = None
 
-    def _end(self, lane: Lane, status: Status, reason: str) -> None:
+    def _end(self, running: RunningCell, status: Status, reason: str) -> None:
         """Record the end, on disk first, then for everyone else."""
-        lane.record = lane.record.ended(status, reason)
-        save_record(lane.record, lane.folder)
-        if lane.is_control:
-            self.progress.say(f"{lane.record.label}: {status}: {reason}")
+        running.record = running.record.ended(status, reason)
+        save_record(running.record, running.folder)
+        if running.is_control:
+            self.progress.say(f"{running.record.label}: {status}: {reason}")
             return
-        self.progress.ended(lane.record)
-        self.on_end(lane)
+        self.progress.ended(running.record)
+        self.on_end(running)
 
 
-def _unended(lanes: Sequence[Lane]) -> list[Lane]:
+def _unended(running_cells: Sequence[RunningCell]) -> list[RunningCell]:
     """Return the cells that still run."""
-    return [lane for lane in lanes if lane.runs]
+    return [running for running in running_cells if running.runs]

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import masked
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Launcher
 from pipeline.track.client import PORT
 
@@ -36,7 +36,7 @@ class Settings:
     runs: Path
     resume: bool
     launcher: Launcher
-    measuring: Measuring
+    stop_rule: StopRule
     tracking_uri: str
     experiment: str
     seed: int = 0
@@ -59,7 +59,7 @@ class Settings:
             runs=runs,
             resume=config.resume,
             launcher=build_part(config, "launcher"),
-            measuring=_measuring(config),
+            stop_rule=_stop_rule(config),
             tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
             experiment=config.tracking.experiment,
             seed=config.sampling.seed,
@@ -71,7 +71,7 @@ class Settings:
         """What `sweep.json` keeps of them."""
         return {
             "command": masked(shlex.join(["python", "-m", "pipeline", *sys.argv[1:]])),
-            "precision": self.measuring.precision,
+            "precision": self.stop_rule.precision,
             "launcher": self.launcher.address,
         }
 
@@ -127,10 +127,10 @@ def _without_hydra(config: DictConfig) -> list[str]:
     return [str(key) for key in config if key != "hydra"]
 
 
-def _measuring(config: DictConfig) -> Measuring:
+def _stop_rule(config: DictConfig) -> StopRule:
     """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
     try:
-        return Measuring(**config.measurement)
+        return StopRule(**config.measurement)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
 

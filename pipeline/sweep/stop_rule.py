@@ -12,7 +12,7 @@ from pipeline.record.record import CellRecord
 
 
 @dataclass(frozen=True)
-class Measuring:
+class StopRule:
     """When a cell is measured well enough (see `pipeline.sweep.stop_rule.stop_reason`).
 
     Attributes:

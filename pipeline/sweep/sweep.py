@@ -1,4 +1,4 @@
-"""A sweep that is ready to run: lanes, turns, the end, and what a person reads of it."""
+"""A sweep that is ready to run: its cells, their turns, the end, and what a person reads of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipeline.record.record import CellRecord, Status, save_record
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
 from pipeline.sweep.groups import Groups
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import Lane
-from pipeline.sweep.scheduler import Turns
+from pipeline.sweep.running_cell import RunningCell
+from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.settings import Settings
 from pipeline.sweep.workers import Worker
 from pipeline.track.sender import Sender
@@ -34,7 +34,7 @@ class Sweep:
         begun: `time.perf_counter` when the sweep's own work began.
     """
 
-    planned: Sequence[Planned]
+    planned: Sequence[PlannedCell]
     settings: Settings
     folder: SweepFolder
     sender: Sender
@@ -44,19 +44,21 @@ class Sweep:
 
     def run(self) -> int:
         """Measure what is not measured yet, report all, and return the exit status."""
-        lanes = [lane for plan in self.planned if (lane := self._lane(plan)) is not None]
-        kept = len(self.planned) - len(lanes)
-        self.progress.expect(len(lanes))
-        self.progress.say(f"{self.folder.path}: {len(lanes)} cells to measure, {kept} kept")
-        share = (time.perf_counter() - self.begun) / max(1, len(lanes))
-        for lane in lanes:
-            lane.spend("orchestrate", share)
-            save_record(lane.record, lane.folder)
+        running_cells = [
+            running for plan in self.planned if (running := self._running_cell(plan)) is not None
+        ]
+        kept = len(self.planned) - len(running_cells)
+        self.progress.expect(len(running_cells))
+        self.progress.say(f"{self.folder.path}: {len(running_cells)} cells to measure, {kept} kept")
+        share = (time.perf_counter() - self.begun) / max(1, len(running_cells))
+        for running in running_cells:
+            running.spend("orchestrate", share)
+            save_record(running.record, running.folder)
         self.sender.begin()
-        turns = self._turns()
+        turns = self._scheduler()
         groups = Groups(self.planned, self.folder, self.settings.launcher, self.num_gpus)
         try:
-            for group in groups.cut(lanes):
+            for group in groups.cut(running_cells):
                 turns.run(group)
         except KeyboardInterrupt:
             self.folder.note(ended="KILLED")
@@ -70,8 +72,8 @@ class Sweep:
             return FAILED
         return self._finish()
 
-    def _lane(self, plan: Planned) -> Lane | None:
-        """Return the cell's lane, or None if there is nothing to measure."""
+    def _running_cell(self, plan: PlannedCell) -> RunningCell | None:
+        """Return the cell on its way, or None if there is nothing to measure."""
         folder = self.folder.cell(plan.cell.cell_id)
         found = self.folder.record(plan.cell.cell_id)
         if found is not None and found.status in KEPT:
@@ -80,25 +82,25 @@ class Sweep:
             save_record(plan.record.ended(Status.SKIPPED, plan.impossible), folder)
             return None
         if found is not None and found.status is Status.UNFINISHED:
-            return Lane(plan, folder, found, earlier=found.proof)
+            return RunningCell(plan, folder, found, earlier=found.proof)
         self.folder.forget(plan.cell.cell_id)
-        return Lane(plan, folder, plan.record)
+        return RunningCell(plan, folder, plan.record)
 
-    def _turns(self) -> Turns:
+    def _scheduler(self) -> Scheduler:
         """Return what measures a group of cells."""
         launcher = self.settings.launcher
 
-        def spawn(lane: Lane) -> Worker:
-            mark = f"{self.folder.sweep_id}/{lane.record.cell_id}"
-            return launcher.spawn(mark, lane.plan.gpus, lane.log)
+        def spawn(running: RunningCell) -> Worker:
+            mark = f"{self.folder.sweep_id}/{running.record.cell_id}"
+            return launcher.spawn(mark, running.plan.gpus, running.log)
 
-        return Turns(
+        return Scheduler(
             spawn=spawn,
-            measuring=self.settings.measuring,
+            stop_rule=self.settings.stop_rule,
             start_timeout_s=launcher.start_timeout_s,
             repetition_timeout_s=launcher.repetition_timeout_s,
             progress=self.progress,
-            on_end=lambda lane: self.sender.cell(lane.record),
+            on_end=lambda running: self.sender.cell(running.record),
             seed=self.settings.seed,
         )
 

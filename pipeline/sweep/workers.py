@@ -1,4 +1,4 @@
-"""TODO."""
+"""What runs cells, and what a running cell is asked: the seam between a sweep and its processes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tiny_engine import TinyEngine, plan
 from pipeline.sweep.launch import run_sweep
 from pipeline.sweep.ray_launcher import RayLauncher
 from pipeline.sweep.settings import Settings
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.stop_rule import StopRule
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
             repetition_timeout_s=float(given.get("timeout", 60)),
             on_busy=given.get("on_busy", "refuse"),
         ),
-        measuring=Measuring(min_repetitions=3, max_repetitions=3),
+        stop_rule=StopRule(min_repetitions=3, max_repetitions=3),
         tracking_uri=given.get("uri", f"sqlite:///{runs}/mlflow.db"),
         experiment="faults",
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from drafters.none import NoDrafter
 from pipeline.cell.cell import Cell, Parallelism, Sampling
 from pipeline.cell.response import Response
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from pipeline.target.target import Target
 from pipeline.workload.prompts import Prompt
 from pipeline.workload.sources import Jsonl
@@ -116,7 +116,7 @@ def _break(how: str) -> None:
         time.sleep(600)
 
 
-def plan(engine: TinyEngine, impossible: str = "") -> Planned:
+def plan(engine: TinyEngine, impossible: str = "") -> PlannedCell:
     """Return a cell of the engine; its drafter and verify backend are the real, plain ones."""
     cell = Cell(
         target=Target("tiny", "package:tiny/tiny.gguf"),
@@ -128,4 +128,4 @@ def plan(engine: TinyEngine, impossible: str = "") -> Planned:
         parallelism=Parallelism(),
         prompts_digest="tiny",
     )
-    return Planned(cell, PROMPTS, f"make {engine.label}", impossible)
+    return PlannedCell(cell, PROMPTS, f"make {engine.label}", impossible)

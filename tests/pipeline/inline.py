@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.sweep.cell_process import CellRun
+from pipeline.sweep.cell_process import CellProcess
 from pipeline.sweep.settings import Settings
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import WorkerFailed
 
 
@@ -20,7 +20,7 @@ class InlineWorker:
 
     log: list[tuple[str, str]]
     mark: str
-    run: CellRun = field(default_factory=lambda: CellRun({}))
+    run: CellProcess = field(default_factory=lambda: CellProcess({}))
     phase: tuple[str, tuple[Any, ...]] = ("", ())
 
     def begin(self, phase: str, *arguments: Any) -> None:
@@ -66,7 +66,7 @@ def make_settings(runs: Path, launcher: InlineLauncher, **changed: Any) -> Setti
             "runs": runs,
             "resume": False,
             "launcher": launcher,
-            "measuring": Measuring(min_repetitions=3, max_repetitions=3),
+            "stop_rule": StopRule(min_repetitions=3, max_repetitions=3),
             "tracking_uri": f"sqlite:///{runs}/mlflow.db",
             "experiment": "tests",
         }

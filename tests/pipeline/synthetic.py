@@ -122,10 +122,10 @@ def measured_later(sweep, cell_id, best_id, factor):
             slower(r, factor),
             control_id=best_id,
             control=slower(best, factor).repetitions,
-            turns=("later",),
+            group_starts=("later",),
         )
         if r.cell_id == cell_id
-        else replace(r, turns=("first",))
+        else replace(r, group_starts=("first",))
         for r in sweep
     ]
 

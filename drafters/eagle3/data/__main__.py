@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from drafters.eagle3.data.corpus import Corpus, Sample
-from drafters.eagle3.data.decontaminate import Apart
+from drafters.eagle3.data.decontaminate import Decontaminator
 from drafters.eagle3.data.generate import Writing, without_loop, write
 from drafters.eagle3.data.prompts import Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
@@ -67,7 +67,7 @@ class DataRun:
         Raises:
             ValueError: The source has no more prompts.
         """
-        apart = Apart(maker.template, measured)
+        apart = Decontaminator(maker.template, measured)
         for sample in corpus.samples():
             apart.admit(sample.tokens[: sample.answer].tolist())
         apart.repeated = corpus.left_out.get("repeated", 0)

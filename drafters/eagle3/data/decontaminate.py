@@ -9,7 +9,7 @@ from drafters.eagle3.data.prompts import Template
 RUN = 10  # tokens in a row that no two texts share by chance
 
 
-class Apart:
+class Decontaminator:
     """Prompts seen so far, and those that may never be trained on."""
 
     def __init__(self, template: Template, measured: Iterable[Sequence[int]]) -> None:

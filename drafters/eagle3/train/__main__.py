@@ -36,7 +36,7 @@ from drafters.eagle3.train.batches import Teacher, batches
 from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
-from drafters.eagle3.train.ttt import Learner, channel_scale
+from drafters.eagle3.train.ttt import DraftHead, channel_scale
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
 METRICS = "metrics.jsonl"
@@ -99,7 +99,7 @@ class Run:
         """Return the trained head, and what it makes of the samples that were kept back."""
         layers = capture_layers(head.capture_ids, self.target.shape.num_layers)
         teacher = Teacher(self.target, head.vocab, layers, self.course.most_tokens)
-        learner = Learner(head, scale, self.course.most_tokens, self.course.steps)
+        learner = DraftHead(head, scale, self.course.most_tokens, self.course.steps)
         learner = learner.to(self.target.device)
         train(self.course, learner, teacher, self.learnt, self.folder, self.facts, self.report)
         size = min(self.course.batch, len(self.kept_back))

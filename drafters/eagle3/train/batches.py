@@ -9,7 +9,7 @@ from torch import Tensor
 
 from drafters.eagle3.data.corpus import Sample
 from drafters.eagle3.train.target import Target
-from drafters.eagle3.train.ttt import Lesson
+from drafters.eagle3.train.ttt import TargetBatch
 from drafters.vocab.maps import VocabMap
 
 _POOL = 64  # batches that are sorted by length together: little padding, order still by chance
@@ -70,7 +70,7 @@ class Teacher:
         self._known = vocab.t2d.to(target.device)
 
     @torch.no_grad()
-    def lesson(self, batch: Sequence[Sample]) -> Lesson:
+    def lesson(self, batch: Sequence[Sample]) -> TargetBatch:
         """Run the target over a batch."""
         tokens, answers, lengths = self._padded(batch)
         states = self._target.states(tokens, self._layers)
@@ -79,7 +79,7 @@ class Teacher:
         rows = speaks.nonzero().T
         logits = self._target.logits(states.last[rows[0], rows[1]])
         best = logits.argmax(dim=-1)
-        return Lesson(
+        return TargetBatch(
             embeds=self._target.embedding[tokens],
             features=states.features,
             rows=rows,

@@ -20,7 +20,7 @@ from torch.optim import AdamW
 
 from drafters.eagle3.data.corpus import Sample
 from drafters.eagle3.train.batches import Teacher, steps
-from drafters.eagle3.train.ttt import Learner, Marks, accept_length
+from drafters.eagle3.train.ttt import DraftHead, StepMetrics, accept_length
 
 Report = Callable[[int, dict[str, float]], None]
 _BETAS = (0.9, 0.95)
@@ -83,7 +83,7 @@ class Tally:
     tokens: int = 0
     began: float = field(default_factory=time.perf_counter)
 
-    def add(self, marks: Marks, tokens: int) -> None:
+    def add(self, marks: StepMetrics, tokens: int) -> None:
         """Add one step's marks."""
         self.losses.append(marks.losses)
         self.right.append((marks.right & marks.asked).sum(dim=(1, 2)))
@@ -106,7 +106,7 @@ class Tally:
 
 def train(
     course: Course,
-    learner: Learner,
+    learner: DraftHead,
     teacher: Teacher,
     samples: Sequence[Sample],
     folder: Path,
@@ -149,7 +149,7 @@ def train(
 
 @torch.no_grad()
 def examine(
-    learner: Learner, teacher: Teacher, batches: Iterable[Sequence[Sample]]
+    learner: DraftHead, teacher: Teacher, batches: Iterable[Sequence[Sample]]
 ) -> dict[str, float]:
     """Return the metrics of samples that were not learnt from."""
     tally = Tally()
@@ -166,7 +166,7 @@ def learn(
     batch: Sequence[Sample],
     optimizer: AdamW,
     clip: float,
-) -> Marks:
+) -> StepMetrics:
     """Run one training step and return its marks.
 
     Args:
@@ -178,7 +178,7 @@ def learn(
     """
     lesson = teacher.lesson(batch)
     with _cast(module):
-        marks: Marks = module(lesson)
+        marks: StepMetrics = module(lesson)
     optimizer.zero_grad(set_to_none=True)
     marks.loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
@@ -193,7 +193,7 @@ def _place() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _optimizer(course: Course, learner: Learner) -> AdamW:
+def _optimizer(course: Course, learner: DraftHead) -> AdamW:
     matrices = [part for part in learner.parameters() if part.dim() > 1]
     norms = [part for part in learner.parameters() if part.dim() == 1]
     groups = [
@@ -219,7 +219,7 @@ def identity(facts: dict[str, Any]) -> str:
 
 
 def save_state(
-    folder: Path, learner: Learner, optimizer: AdamW, step: int, facts: dict[str, Any]
+    folder: Path, learner: DraftHead, optimizer: AdamW, step: int, facts: dict[str, Any]
 ) -> None:
     """Write the state after `step` steps, whole or not at all.
 
@@ -238,7 +238,7 @@ def save_state(
     partial.replace(folder / STATE)
 
 
-def load_state(folder: Path, learner: Learner, optimizer: AdamW, facts: dict[str, Any]) -> int:
+def load_state(folder: Path, learner: DraftHead, optimizer: AdamW, facts: dict[str, Any]) -> int:
     """Take up the state of a stopped run; return the steps that it had done, 0 if there is none.
 
     Raises:

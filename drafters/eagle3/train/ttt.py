@@ -23,7 +23,7 @@ from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 DECAY = 0.8  # weight of each further step's loss: later tokens count only if earlier ones did
 
 
-class Lesson(NamedTuple):
+class TargetBatch(NamedTuple):
     """What the target says of a batch.
 
     Attributes:
@@ -43,7 +43,7 @@ class Lesson(NamedTuple):
     known: Tensor
 
 
-class Marks(NamedTuple):
+class StepMetrics(NamedTuple):
     """How a head did on a lesson.
 
     Attributes:
@@ -59,7 +59,7 @@ class Marks(NamedTuple):
     asked: Tensor
 
 
-class Learner(nn.Module):
+class DraftHead(nn.Module):
     """A head in training.
 
     Its `fc` reads features whose channels have been scaled to about 1: a few channels of a target
@@ -99,7 +99,7 @@ class Learner(nn.Module):
         tensors["fc.weight"] /= self.scale.cpu()
         return Head(self._shape, tensors, self._vocab, self._capture_ids)
 
-    def forward(self, lesson: Lesson) -> Marks:
+    def forward(self, lesson: TargetBatch) -> StepMetrics:
         """Run all steps over a batch."""
         weights = self._weights()
         features = (lesson.features / self.scale).to(lesson.features.dtype)
@@ -115,7 +115,7 @@ class Learner(nn.Module):
             asked.append(marked[1])
         stacked = torch.stack(losses)
         decay = DECAY ** torch.arange(self._steps, device=stacked.device)
-        return Marks(
+        return StepMetrics(
             (stacked * decay).sum(), stacked.detach(), torch.stack(right), torch.stack(asked)
         )
 
@@ -141,7 +141,7 @@ class Learner(nn.Module):
         return finish(weights, self._shape, mixed.transpose(1, 2).flatten(2), hidden)
 
     def _mark(
-        self, weights: dict[str, Tensor], hidden: Tensor, lesson: Lesson, step: int
+        self, weights: dict[str, Tensor], hidden: Tensor, lesson: TargetBatch, step: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return a step's loss, and where it was right and was asked, [B, T]."""
         sequence, place = lesson.rows
@@ -161,7 +161,7 @@ class Learner(nn.Module):
         return {name: self.get_parameter(_plain(name)) for name in self._names}
 
 
-def accept_length(marks: Marks) -> tuple[Tensor, Tensor]:
+def accept_length(marks: StepMetrics) -> tuple[Tensor, Tensor]:
     """Return the sum of accepted draft tokens and the number of drafts, for chains of all steps.
 
     A draft starts at every row whose first token belongs to an answer, as a chain would if every

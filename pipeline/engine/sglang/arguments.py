@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipeline.engine.sglang.model import model_path
 from verify.base import ServerMode, ServesVerify
 
 if TYPE_CHECKING:
-    from pipeline.engine.sglang.engine import SglangEngine
+    from pipeline.engine.sglang.settings import SglangSettings
 
 HOST = "127.0.0.1"
 DRAFT_PATH = "speculative-draft-model-path"
@@ -45,10 +46,15 @@ class ServerArguments:
     dtype: str
     trust_remote_code: bool
     seed: int
-    engine: SglangEngine
+    engine: SglangSettings
     drafter: tuple[tuple[str, Value], ...]
     mode: ServerMode
     extra: tuple[str, ...]
+
+    def command(self, port: int) -> list[str]:
+        """Return the whole command of the server."""
+        python = self.engine.python or sys.executable
+        return [python, "-m", "sglang.launch_server", *self.words(port)]
 
     def words(self, port: int) -> list[str]:
         """Return the arguments of `sglang.launch_server`, in a fixed order."""
@@ -127,7 +133,7 @@ def graph_sizes(batch: int) -> list[int]:
     return sorted({*range(1, min(batch, 8) + 1), *range(16, batch, 8), batch})
 
 
-def server_arguments(cell: Cell, engine: SglangEngine, cache: Path) -> ServerArguments:
+def server_arguments(cell: Cell, engine: SglangSettings, cache: Path) -> ServerArguments:
     """Return the arguments of a cell's server.
 
     Raises:
@@ -151,7 +157,7 @@ def server_arguments(cell: Cell, engine: SglangEngine, cache: Path) -> ServerArg
     )
 
 
-def _drafter(cell: Cell, engine: SglangEngine) -> tuple[tuple[str, Value], ...]:
+def _drafter(cell: Cell, engine: SglangSettings) -> tuple[tuple[str, Value], ...]:
     """Return the drafter's arguments; only here the root is added to its draft tokens."""
     given = dict(cast(ServesSglang, cell.drafter).sglang_arguments())
     if ALGORITHM not in given:

@@ -16,10 +16,10 @@ from verify.base import ServesVerify
 
 if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
-    from pipeline.engine.sglang.engine import SglangEngine
+    from pipeline.engine.sglang.settings import SglangSettings
 
 
-def check_cell(cell: Cell, engine: SglangEngine, version: str) -> None:
+def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     """Refuse a cell that a server cannot run.
 
     Raises:
@@ -105,7 +105,7 @@ def _check_fused_rows(cell: Cell, arguments: ServerArguments) -> None:
         )
 
 
-def _check_tree(cell: Cell, engine: SglangEngine, arguments: ServerArguments) -> None:
+def _check_tree(cell: Cell, engine: SglangSettings, arguments: ServerArguments) -> None:
     """Refuse a tree on paged attention that reads chains alone."""
     given = dict(arguments.drafter)
     breadth = given.get("speculative-ngram-max-bfs-breadth", given.get("speculative-eagle-topk", 1))
@@ -145,7 +145,7 @@ def _check_drafter_fits(arguments: ServerArguments, target: ModelFacts) -> None:
 
 
 def _check_gpus(
-    arguments: ServerArguments, engine: SglangEngine, target: ModelFacts | None
+    arguments: ServerArguments, engine: SglangSettings, target: ModelFacts | None
 ) -> None:
     """Refuse a target that this machine's GPUs cannot hold; a cluster's driver may have none."""
     here = gpus()

@@ -30,7 +30,7 @@ class Miscount(RuntimeError):
     """A server's counts contradict each other."""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """One prompt's reply.
 
     Attributes:
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 
 def response(
-    answer: Answer, records: Records, proposed: int, depth: int, margins: tuple[float, ...]
+    answer: Reply, records: Records, proposed: int, depth: int, margins: tuple[float, ...]
 ) -> Response:
     """Return a reply as the seam wants it.
 
@@ -112,12 +112,12 @@ def margins_shared(
     return margins[: num_equal(noted, tokens) + 1]
 
 
-def cached_tokens(answers: Sequence[Answer]) -> int:
+def cached_tokens(answers: Sequence[Reply]) -> int:
     """Count prompt tokens that were not computed."""
     return sum(int(a.reply["meta_info"]["cached_tokens"] or 0) for a in answers)
 
 
-def retractions(answers: Sequence[Answer]) -> int:
+def retractions(answers: Sequence[Reply]) -> int:
     """Count requests that the server threw out and began again for want of memory."""
     return sum(int(a.reply["meta_info"]["num_retractions"] or 0) for a in answers)
 
@@ -159,7 +159,7 @@ def timer_disagreement(steps: Sequence[StepRecord], seconds: float) -> str:
     return ""
 
 
-def _checked_tokens(answer: Answer) -> tuple[int, ...]:
+def _checked_tokens(answer: Reply) -> tuple[int, ...]:
     """Return the tokens of a whole answer."""
     tokens, meta = tuple(answer.reply["output_ids"]), answer.reply["meta_info"]
     finish = meta["finish_reason"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.sglang.arguments import ServerArguments, graph_sizes
 from pipeline.engine.sglang.counts import (
-    Answer,
     Records,
+    Reply,
     StepRecord,
     cached_tokens,
     retractions,
@@ -54,7 +54,7 @@ class Evidence:
         self._steps: list[StepRecord] = []
         self._cached = self._retracted = self._largest_batch = 0
 
-    def add(self, answers: Sequence[Answer], records: Records) -> None:
+    def add(self, answers: Sequence[Reply], records: Records) -> None:
         """Count what was answered and the steps that did it."""
         self._steps += [step for step in records.steps if step.mode == self._mode]
         self._cached += cached_tokens(answers)

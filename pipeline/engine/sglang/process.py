@@ -17,7 +17,7 @@ TRACKER_S = 5.0
 POLL_S = 0.02
 
 
-class Family:
+class ProcessGroup:
     """A running command and its descendants.
 
     Attributes:

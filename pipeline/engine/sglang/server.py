@@ -13,7 +13,7 @@ from pipeline.engine.sglang.client import Client, ServerFault
 from pipeline.engine.sglang.extras import setting_in
 from pipeline.engine.sglang.gpus import fence, gpus
 from pipeline.engine.sglang.log import ServerLog
-from pipeline.engine.sglang.process import Family
+from pipeline.engine.sglang.process import ProcessGroup
 
 BIND_ATTEMPTS = 5
 POLL_S = 0.2
@@ -102,7 +102,7 @@ class Server:
         self._launch, self._before = launch, gpus()
         port, path = _free_port(), launch.folder / f"server_{attempt}.log"
         self.command = launch.command(port)
-        self.family = Family(self.command, launch.environment, path)
+        self.family = ProcessGroup(self.command, launch.environment, path)
         self.log = ServerLog(path)  # follows the file until it is closed
         waits = launch.time_outs
         self.client = Client(port, self.check_alive, waits.request, waits.hang)

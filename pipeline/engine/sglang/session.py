@@ -19,8 +19,8 @@ from pipeline.cell.cell import Sampling
 from pipeline.cell.response import Response
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.counts import (
-    Answer,
     Records,
+    Reply,
     device_seconds,
     margins,
     margins_shared,
@@ -39,7 +39,7 @@ from pipeline.workload.prompts import Prompt
 
 if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
-    from pipeline.engine.sglang.engine import SglangEngine
+    from pipeline.engine.sglang.settings import SglangSettings
     from verify.base import Proof
 
 
@@ -55,7 +55,7 @@ class SglangSession:
         server: The running server.
     """
 
-    def __init__(self, engine: SglangEngine, cell: Cell) -> None:
+    def __init__(self, engine: SglangSettings, cell: Cell) -> None:
         """Launch the server.
 
         Raises:
@@ -132,7 +132,7 @@ class SglangSession:
         finally:
             self._remove_folder()
 
-    def _launch(self, engine: SglangEngine) -> Server:
+    def _launch(self, engine: SglangSettings) -> Server:
         """Start the server with our plugin beside it."""
         arguments, folder = self._arguments, self._folder
         wait_for_room(arguments.tp, engine.mem_fraction, engine.fence_timeout_s)
@@ -149,7 +149,7 @@ class SglangSession:
         )
         return start_server(
             Launch(
-                command=lambda port: engine.command(arguments, port),
+                command=lambda port: arguments.command(port),
                 environment=environment,
                 served_name=arguments.served_name,
                 folder=folder,
@@ -179,7 +179,7 @@ class SglangSession:
         stage = "DECODE" if self._cell.is_baseline else names(self._version).verify_span
         return all_reduces(wait_for_trace(folder, TRACE_TIMEOUT_S), stage)
 
-    def _margins_of(self, answer: Answer) -> tuple[float, ...]:
+    def _margins_of(self, answer: Reply) -> tuple[float, ...]:
         """Return the noted margins as far as they are the answer's."""
         noted = self._margins.get(answer.prompt.id, ((), ()))
         return margins_shared(*noted, answer.reply["output_ids"])
@@ -205,16 +205,16 @@ class Asker:
         self._ids = itertools.count()
         self._flush = 0
 
-    def ask(self, prompt: Prompt, **more: Any) -> Answer:
+    def ask(self, prompt: Prompt, **more: Any) -> Reply:
         """Send one prompt and wait for its whole reply; `more` goes into the request."""
         rid = f"specroi-{next(self._ids)}-{prompt.id}"
         body = {"rid": rid, "input_ids": list(prompt.tokens), "sampling_params": self._sampling}
         others, began = OtherProcesses(self._server.family.members), time.perf_counter()
         reply = self._server.client.generate(body | more)
         wall_ms = (time.perf_counter() - began) * 1e3
-        return Answer(prompt, rid, reply, wall_ms, others.share())
+        return Reply(prompt, rid, reply, wall_ms, others.share())
 
-    def ask_all(self, prompts: Sequence[Prompt], **more: Any) -> list[Answer]:
+    def ask_all(self, prompts: Sequence[Prompt], **more: Any) -> list[Reply]:
         """Ask in a closed loop: the next request begins when one ends; `more` as for `ask`."""
         with ThreadPoolExecutor(self._batch) as pool:
             return list(pool.map(partial(self.ask, **more), prompts))

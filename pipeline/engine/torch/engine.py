@@ -91,4 +91,4 @@ class TorchEngine:
         # Torch takes seconds to load: configs are checked without it.
         from pipeline.engine.torch.session import TorchSession
 
-        return TorchSession(self, cell)
+        return TorchSession(cell, self.device, self.threads, self.native)

@@ -25,7 +25,6 @@ from verify.native.plan import Plan
 
 if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
-    from pipeline.engine.torch.engine import TorchEngine
     from pipeline.engine.torch.parallel.rank import Loads
     from pipeline.target.checkpoint import Checkpoint
 
@@ -39,19 +38,19 @@ class TorchSession:
     Nothing is computed under autograd: parameters are never trained here.
     """
 
-    def __init__(self, engine: TorchEngine, cell: Cell) -> None:
+    def __init__(self, cell: Cell, device: str, threads: int, native: str) -> None:
         """Open the checkpoint and check that the machine can run the cell.
 
         Raises:
             ValueError: The target, the drafter or the machine does not fit.
         """
-        self._engine, self._cell = engine, cell
+        self._cell, self._native = cell, native
         self._cache_root = cache_root()
         self._checkpoint = cell.target.checkpoint(self._cache_root)
-        self._device = _device(engine.device)
+        self._device = _device(device)
         self._packed = self._checkpoint.packed() if self._uses_native() else None
         self._dtype = self._compute_dtype()
-        self._threads = 1
+        self._threads = threads
 
     def warm_up(self, prompts: list[Prompt]) -> None:
         """Allocate the cache, build the step, and answer the shortest prompt once, uncounted."""
@@ -98,7 +97,7 @@ class TorchSession:
         layers = drafter.capture_layers(shape.num_layers)
         # A padded step writes up to a whole width past the last committed token.
         capacity = longest_prompt + cell.sampling.max_new_tokens + 2 * width
-        self._threads = self._engine.threads or self._calibrate(shape)
+        self._threads = self._threads or self._calibrate(shape)
         torch.set_num_threads(self._threads)
         self._model = self._load(shape, capacity, width, layers)
         if self._packed and isinstance(self._model, Llama):
@@ -217,7 +216,7 @@ class TorchSession:
 
     def _uses_native(self) -> bool:
         """Whether the C kernels run: asked for, on a CPU, and there is a compiler."""
-        setting = self._engine.native
+        setting = self._native
         if self._device.type != "cpu" or setting == "off":
             return False
         if find_compiler() is None and setting == "require":

@@ -75,7 +75,7 @@ class Decision:
     metrics: tuple[MetricVerdict, ...]
 
 
-def judge(values: Mapping[str, Sequence[float]], plan: Plan) -> Decision:
+def decide(values: Mapping[str, Sequence[float]], plan: Plan) -> Decision:
     """Decide on all pairs seen so far; to be asked again after every round.
 
     It keeps no state: the looks are gone through again from the first pair, so the same values

@@ -28,7 +28,7 @@ def accept_rate(cells: Cells) -> Figure:
             color, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
             axes.plot(range(1, last + 1), shares, color=color, marker=marker)
         ends = {category: _end(shares) for category, shares in rates.items()}
-        heights = _apart({category: rate for category, (_, rate) in ends.items()}, 0.085)
+        heights = _spread({category: rate for category, (_, rate) in ends.items()}, 0.085)
         for category, height in heights.items():
             label(axes, category, ends[category][0], height, 8)
         axes.set_title(clipped(name, WIDEST), loc="left", fontsize=TITLE)
@@ -48,7 +48,7 @@ def _end(shares: Sequence[float]) -> tuple[int, float]:
     return reached[-1] if reached else (1, 0.0)
 
 
-def _apart(heights: Mapping[str, float], gap: float) -> dict[str, float]:
+def _spread(heights: Mapping[str, float], gap: float) -> dict[str, float]:
     """Return label heights that keep their order and stand at least `gap` apart."""
     placed = dict(sorted(heights.items(), key=lambda item: item[1]))
     for below, above in pairwise(list(placed)):

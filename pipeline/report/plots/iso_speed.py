@@ -47,7 +47,7 @@ def iso_speed(comparison: Comparison) -> Figure | None:
     for category, axes in zip(categories, panels, strict=True):
         own = [(records[key], f) for key, c, f in points if c == category]
         plain = _plain_ms(comparison, category, own[0][1])
-        steps = [f.beside(plain).step_ms for _, f in own]
+        steps = [f.rescaled_to(plain).step_ms for _, f in own]
         _panel(axes, category, plain, (steps, [f.accept_length.value for _, f in own]))
         for (record, figures), step in zip(own, steps, strict=True):
             marker = MARKERS[arms.index(names[record.cell_id]) % len(MARKERS)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.judge.comparison import Comparison, apart, in_turns
+from pipeline.judge.comparison import Comparison, interleaved, not_interleaved
 from pipeline.measure import Levers, Measurement
 from pipeline.measure.wording import held_accept_length
 from pipeline.record.record import CellRecord
@@ -72,17 +72,19 @@ class Seen:
     def cheapest(self) -> bool:
         """Whether no other backend verifies this drafter's drafts in less time."""
         own = self.measurement.overall.verify_ms if self.measurement else 0.0
-        return all(own <= self.least(r) * self.beside(r, m) for r, m in self.same_drafter())
+        return all(
+            own <= self.least(r) * self.comparable_verify_ms(r, m) for r, m in self.same_drafter()
+        )
 
-    def beside(self, record: CellRecord, measurement: Measurement) -> float:
+    def comparable_verify_ms(self, record: CellRecord, measurement: Measurement) -> float:
         """Return what another cell's verify step takes in this cell's turns, in ms.
 
         Where the two did not take turns it is scaled by the best baseline, which ran beside both.
         """
         figures = measurement.overall
-        if self.measurement is None or in_turns(record, self.record) or not figures.versus:
+        if self.measurement is None or interleaved(record, self.record) or not figures.versus:
             return figures.verify_ms
-        return figures.beside(self.measurement.overall.plain_ms).verify_ms
+        return figures.rescaled_to(self.measurement.overall.plain_ms).verify_ms
 
     def linked(self, record: CellRecord) -> bool:
         """Whether another cell's times and this one's were taken beside each other.
@@ -90,20 +92,24 @@ class Seen:
         They took turns, or the best baseline ran in the turns of both. What was not noted counts as
         turns that were shared.
         """
-        if in_turns(record, self.record) or not (record.turns and self.record.turns):
+        if interleaved(record, self.record) or not (
+            record.group_starts and self.record.group_starts
+        ):
             return True
-        return self.best is not None and not any(apart(r, self.best) for r in (record, self.record))
+        return self.best is not None and not any(
+            not_interleaved(r, self.best) for r in (record, self.record)
+        )
 
     def least(self, record: CellRecord) -> float:
         """Return the ratio of two times from which on they differ by more than their turns do."""
         return 1.0 if self.linked(record) else DRIFT
 
-    def turns(self, record: CellRecord) -> str:
+    def interleaving(self, record: CellRecord) -> str:
         """Say how another cell's time came into this one's turns, "" where it was taken there."""
         if not self.linked(record):
             return ", measured at different times"
         scaled = self.record.control or record.control
-        if scaled and not in_turns(record, self.record):
+        if scaled and not interleaved(record, self.record):
             return ", scaled by the baseline beside both"
         return ""
 

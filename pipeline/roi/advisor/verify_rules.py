@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.judge.comparison import beside
+from pipeline.judge.comparison import paired_baseline
 from pipeline.measure.wording import bare_label, number, percent
 from pipeline.roi.advisor.cell_view import Rule, Seen
 from pipeline.roi.public_figures import CROSSOVER_SOURCE
@@ -33,12 +33,12 @@ def host_bound(seen: Seen) -> str:
         return ""
     eager_ms = seen.measurement.overall.verify_ms
     for record, measurement in seen.same_drafter():
-        captured_ms = seen.beside(record, measurement)
+        captured_ms = seen.comparable_verify_ms(record, measurement)
         slower = eager_ms / captured_ms
         if record.params["verify"] in CAPTURED and slower > seen.least(record) / HOST_BOUND:
             return (
                 f"eager verify is {number(slower)} times the captured one"
-                f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.turns(record)}): most"
+                f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.interleaving(record)}): most"
                 f" of it is calls and launches; compare drafters on {bare_label(record)} only"
             )
     return ""
@@ -49,13 +49,13 @@ def fused_loses(seen: Seen) -> str:
     if seen.verify != "fused_allreduce" or seen.measurement is None:
         return ""
     for record, measurement in seen.same_drafter():
-        slower = seen.measurement.overall.verify_ms / seen.beside(record, measurement)
+        slower = seen.measurement.overall.verify_ms / seen.comparable_verify_ms(record, measurement)
         if record.params["verify"] == "graph_captured" and slower > seen.least(record):
             if seen.shares_memory:
                 return _fused_loses_on_a_cpu(slower)
             return (
                 f"fused verify is {number(100 * (slower - 1))} % slower than captured"
-                f"{seen.turns(record)} at width {seen.record.width}: the message is above the"
+                f"{seen.interleaving(record)} at width {seen.record.width}: the message is above the"
                 " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a"
                 " narrower step"
             )
@@ -122,7 +122,7 @@ def _break_even(seen: Seen, prompts: set[str]) -> float | None:
     if seen.best is None:
         return None
     times = []
-    for record in (seen.record, beside(seen.record, seen.best)):
+    for record in (seen.record, paired_baseline(seen.record, seen.best)):
         responses = [r for rep in record.repetitions for r in rep if r.prompt_id in prompts]
         steps = sum(len(r.step_ms) for r in responses)
         if not steps:

@@ -78,7 +78,7 @@ def costs(comparisons: Sequence[Comparison]) -> list[Cost]:
         for cell_id, measurement in comparison.measurements.items():
             for category, figures in measurement.classes.items():
                 if records[cell_id].control and best and category in best.classes:
-                    figures = figures.beside(best.classes[category].plain_ms)
+                    figures = figures.rescaled_to(best.classes[category].plain_ms)
                 found.append(_cost(records[cell_id], category, figures, comparison.exclude))
     return found
 

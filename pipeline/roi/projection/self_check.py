@@ -1,4 +1,4 @@
-"""TODO."""
+"""How far off projections are: each measured cell hidden in turn and predicted from the others."""
 
 from __future__ import annotations
 

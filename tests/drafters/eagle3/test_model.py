@@ -6,7 +6,14 @@ from torch import nn
 
 from drafters.eagle3.model import score
 from drafters.eagle3.runner import EagerRunner
-from drafters.eagle3.train.ttt import Learner, Lesson, Marks, _attend, accept_length, channel_scale
+from drafters.eagle3.train.ttt import (
+    DraftHead,
+    StepMetrics,
+    TargetBatch,
+    _attend,
+    accept_length,
+    channel_scale,
+)
 from tests.drafters.eagle3.heads import SHAPE, random_head
 
 llama = pytest.importorskip("transformers.models.llama.modeling_llama")
@@ -79,14 +86,14 @@ def test_a_row_is_scored_as_by_transformers_parts():
 def test_training_scores_the_rows_that_drafting_will():
     """A sequence of one batch against the runner: step 0 reads features, step k its own output."""
     tokens = torch.randint(0, SHAPE.vocab_size, (1, COUNT), generator=torch.Generator())
-    learner = Learner(HEAD, torch.ones(3 * SHAPE.hidden_size), COUNT, steps=3)
+    learner = DraftHead(HEAD, torch.ones(3 * SHAPE.hidden_size), COUNT, steps=3)
     kept = []
     learner._mark = lambda weights, hidden, lesson, step: (
         kept.append(score(weights, SHAPE, hidden)[0].detach())
         or (torch.zeros(()), *torch.zeros(2, 1, COUNT, dtype=torch.bool))
     )
     empty = torch.zeros(0)
-    learner(Lesson(EMBEDDING[tokens], FEATURES[None], empty, empty, empty, empty))
+    learner(TargetBatch(EMBEDDING[tokens], FEATURES[None], empty, empty, empty, empty))
     words = tokens[0].tolist()
     for row in range(2, COUNT - 4):
         runner = EagerRunner(HEAD, EMBEDDING, 64, torch.float32)
@@ -111,7 +118,7 @@ def test_the_accept_length_counts_right_drafts_up_to_the_first_wrong_one():
     asked = torch.ones(3, 1, 4, dtype=torch.bool)
     asked[1:, 0, 3] = False
     empty = torch.zeros(())
-    accepted, drafts = accept_length(Marks(empty, empty, right, asked))
+    accepted, drafts = accept_length(StepMetrics(empty, empty, right, asked))
     assert (int(accepted), int(drafts)) == (3 + 1 + 0 + 1, 4)
 
 

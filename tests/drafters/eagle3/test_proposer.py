@@ -10,7 +10,7 @@ from drafters.eagle3.cuda_graph import GraphRunner, StaticChain
 from drafters.eagle3.drafter import Eagle3
 from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 from drafters.eagle3.native import NativeRunner
-from drafters.eagle3.proposer import Eagle3Proposer
+from drafters.eagle3.proposer import DraftTree, Eagle3Proposer
 from drafters.eagle3.runner import EagerRunner
 from tests.drafters.eagle3.heads import SHAPE, random_head
 from verify.base import TargetShape
@@ -77,7 +77,8 @@ def reference(tokens, features, drafts=()):
 def proposer(runner, **settings) -> Eagle3Proposer:
     """A proposer whose request has begun with the first token as its prompt."""
     drafter = Eagle3("e", "t", {"t": "x"}, **settings)
-    made = Eagle3Proposer(drafter, runner, HEAD.vocab)
+    shape = DraftTree(drafter.num_draft_tokens, drafter.breadth, drafter.depth)
+    made = Eagle3Proposer(shape, runner, HEAD.vocab)
     made.begin(context(2, 1))
     return made
 

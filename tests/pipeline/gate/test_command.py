@@ -10,7 +10,7 @@ from pipeline.gate import tracking as tracked
 from pipeline.gate.__main__ import main
 from pipeline.gate.command import Measured
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.outcome import Answer, Outcome
+from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.track import Tracker
 from tests.pipeline.gate.test_reference import sweep
 
@@ -102,7 +102,7 @@ def test_a_slow_drift_over_runs_is_found_and_steady_runs_are_not(runs):
 
     def outcome(value):
         figures = {"ngram × graph_captured: verify_ms / decode_ms": value, "steady": 2.0}
-        return Outcome(Answer.PASS, "side by side", "a", "b", Promise(), figures=figures)
+        return Outcome(GateVerdict.PASS, "side by side", "a", "b", Promise(), figures=figures)
 
     for number in range(9):
         drifting = outcome(1.5 * 1.004**number)

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import arm
-from pipeline.gate.outcome import Answer
+from pipeline.gate.outcome import GateVerdict
 from pipeline.gate.reference import dump, figures, load, new_reference, read
 from pipeline.gate.settings import read as read_settings
 from pipeline.gate.validity import refusals
@@ -43,7 +43,7 @@ def test_a_reference_is_read_as_it_was_written(tmp_path):
     path.write_text(dump(reference))
     again = read(str(path))
     assert again.runs == reference.runs
-    assert again.apart(reference) == []
+    assert again.differences(reference) == []
     assert path.stat().st_size < 100_000
 
 
@@ -72,9 +72,9 @@ def test_the_figures_of_a_run_are_ratios_within_it_and_plain_decodes_own_time():
 
 def test_the_same_version_passes_and_a_slower_verify_step_does_not():
     same = compare(arms(sweep()))
-    assert same.answer is Answer.PASS
+    assert same.answer is GateVerdict.PASS
     slower = compare(arms(sweep(verify_ms=16.2 * 1.05)))
-    assert slower.answer is Answer.REGRESSION
+    assert slower.answer is GateVerdict.REGRESSION
     assert slower.findings == []
     verdicts = {t.name: (t.verdict, round(t.slow_down, 2)) for t in slower.timed}
     assert verdicts["ngram × graph_captured: verify_ms / decode_ms"] == ("regression", 0.05)
@@ -89,7 +89,7 @@ def test_absolute_times_are_compared_on_the_very_same_machine_only():
 
 def test_another_machine_class_and_failed_cells_are_not_comparable():
     outcome = compare(arms(sweep()), HERE | {"cores": "64"}, failures=["ngram failed: no memory"])
-    assert outcome.answer is Answer.NOT_COMPARABLE
+    assert outcome.answer is GateVerdict.NOT_COMPARABLE
     assert outcome.differences == [
         "ngram failed: no memory",
         "machine class: cores is 64, the reference's is 2",
@@ -101,7 +101,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
     settings = read_settings(["reference=x.json", "gate.run_noise=0.05"])
     recorded = new_reference(arms(sweep()), HERE)
     outcome = compare_recorded(arms(sweep()), [], recorded, HERE, settings, str)
-    assert outcome.answer is Answer.UNDECIDED
+    assert outcome.answer is GateVerdict.UNDECIDED
     assert "record more runs of the reference (1 now, 6 let their own spread count)" in (
         outcome.advice
     )
@@ -110,7 +110,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
 def test_a_grid_without_plain_decoding_compares_no_time_and_says_so():
     alone = arms(sweep())[1:]
     outcome = compare(alone, reference=new_reference(alone, HERE))
-    assert outcome.answer is Answer.UNDECIDED
+    assert outcome.answer is GateVerdict.UNDECIDED
     assert "drafter=none" in outcome.advice
 
 
@@ -121,10 +121,10 @@ def test_recorded_runs_that_agree_are_kept_together():
     assert len(reference.runs) == 12
     other = arms(sweep())
     other[1] = replace(other[1], width=8)
-    assert reference.apart(new_reference(other, HERE)) == [
+    assert reference.differences(new_reference(other, HERE)) == [
         "ngram × graph_captured: width 8, the reference has 4"
     ]
-    assert reference.apart(new_reference(arms(sweep()), HERE | {"cpu": "Xeon"})) == [
+    assert reference.differences(new_reference(arms(sweep()), HERE | {"cpu": "Xeon"})) == [
         "machine class"
     ]
 

@@ -57,7 +57,7 @@ def two_plain_cells_and_a_later_cell(faster):
 def test_of_two_plain_cells_that_are_as_fast_the_one_beside_more_cells_is_the_baseline():
     (comparison,) = compare(two_plain_cells_and_a_later_cell(faster=1.015))
     assert comparison.best.label == "none × extend"
-    assert comparison.apart == frozenset()
+    assert comparison.not_interleaved == frozenset()
     measured = comparison.measurements["none-graph_captured"]
     assert measured.overall.versus.speed_up.value == pytest.approx(1.015, abs=0.001)
 
@@ -65,7 +65,7 @@ def test_of_two_plain_cells_that_are_as_fast_the_one_beside_more_cells_is_the_ba
 def test_a_plain_cell_that_is_really_faster_is_the_baseline_and_later_cells_stand_apart():
     (comparison,) = compare(two_plain_cells_and_a_later_cell(faster=1.1))
     assert comparison.best.label == "faster"
-    assert comparison.apart == {"ngram-graph_captured"}
+    assert comparison.not_interleaved == {"ngram-graph_captured"}
 
 
 def test_cells_of_other_comparisons_are_never_a_baseline():

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from pipeline.sweep.cell_process import CellRun
+from pipeline.sweep.cell_process import CellProcess
 from tests.faults.tiny_engine import TinyEngine, plan
 
 
 def start(engine, environment=None):
     planned = plan(engine)
-    run = CellRun(environment or {})
+    run = CellProcess(environment or {})
     run.start(pickle.dumps(planned.cell), pickle.dumps(planned.prompts))
     return run
 
@@ -46,8 +46,8 @@ def test_nothing_heavy_is_imported_before_the_environment_is_set():
 
 def test_a_crash_in_c_and_the_words_of_children_are_in_the_log(tmp_path):
     code = (
-        "import ctypes, subprocess; from pathlib import Path; from pipeline.sweep.cell_process import CellRun\n"
-        f"CellRun({{}}, Path({str(tmp_path / 'cell' / 'worker.log')!r}))\n"
+        "import ctypes, subprocess; from pathlib import Path; from pipeline.sweep.cell_process import CellProcess\n"
+        f"CellProcess({{}}, Path({str(tmp_path / 'cell' / 'worker.log')!r}))\n"
         "subprocess.run(['/bin/echo', 'server ready']); print('ready'); ctypes.string_at(0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

@@ -101,7 +101,7 @@ def test_a_cell_of_a_later_group_is_compared_with_plain_decoding_in_its_own_turn
     assert speeds[2] < speeds[0] / 3, "the machine did slow down"
     for measurement in found.measurements.values():
         assert measurement.overall.versus.speed_up.value == pytest.approx(1)
-    assert found.apart == frozenset()
+    assert found.not_interleaved == frozenset()
     report = (folder.path / "report.md").read_text()
     assert "came later and took turns with none-x × extend measured again" in report
 
@@ -117,7 +117,7 @@ def test_a_grid_that_fits_is_one_group_and_measures_nothing_twice(tmp_path, mach
     planned = grid(3)
     _, folder, groups = sweep(tmp_path, planned, InlineLauncher(resident=4))
     assert [len(group) for group in groups] == [4]
-    assert len({r.turns for r in folder.records()}) == 1
+    assert len({r.group_starts for r in folder.records()}) == 1
     assert not (folder.path / "controls").exists()
 
 
@@ -150,7 +150,7 @@ def test_an_interrupted_cell_has_plain_decoding_from_before_and_after(
     assert (status, again) == (0, folder)
     assert groups == [[planned[2].cell.cell_id, late]]
     record = again.record(late)
-    assert len(record.turns) == 2
+    assert len(record.group_starts) == 2
     assert (len(record.repetitions), len(record.control)) == (3, 3)
     assert (record.repetitions[0], record.control[0]) == (before.repetitions[0], before.control[0])
     (found,) = compare(again.records())
@@ -176,7 +176,7 @@ def test_without_its_control_a_cell_is_measured_and_said_to_stand_apart(
     printed = capsys.readouterr().out
     assert "none-x × extend (again, as control): failed: no worker process came up" in printed
     (found,) = compare(folder.records())
-    assert found.apart == {planned[1].cell.cell_id}
+    assert found.not_interleaved == {planned[1].cell.cell_id}
     said = "Not all cells (ngram-1 × extend did not) took turns with the best baseline"
     assert said in printed
     assert said in (folder.path / "report.md").read_text()
@@ -217,4 +217,4 @@ def test_what_loops_in_a_drafted_cell_does_not_count_when_the_control_is_chosen(
     (found,) = compare(folder.records())
     assert found.exclude == {"p0"}
     assert found.best.cell_id == plain.cell.cell_id == folder.record(late.cell.cell_id).control_id
-    assert found.apart == frozenset()
+    assert found.not_interleaved == frozenset()

@@ -8,7 +8,7 @@ import torch
 
 from drafters.eagle3.data.__main__ import DataRun
 from drafters.eagle3.data.corpus import MANIFEST, Corpus, Sample, answer_counts
-from drafters.eagle3.data.decontaminate import Apart
+from drafters.eagle3.data.decontaminate import Decontaminator
 from drafters.eagle3.data.generate import Writing
 from drafters.eagle3.data.prompts import FromWorkload, Maker, SelfPrompted, Template
 from drafters.eagle3.train.target import Target
@@ -72,7 +72,7 @@ def test_the_template_is_read_off_and_taken_off():
 def test_prompts_that_are_measured_or_known_are_not_admitted():
     template = Template.of(Words())
     measured = [template.wrap(tuple(range(30))), template.wrap((1, 2, 3))]
-    apart = Apart(template, measured)
+    apart = Decontaminator(template, measured)
     assert not apart.admit(template.wrap((50, 51, *range(12, 22), 52))), "ten tokens in a row"
     assert apart.admit(template.wrap((50, 51, *range(12, 21), 52))), "nine"
     assert not apart.admit(template.wrap((1, 2, 3)))

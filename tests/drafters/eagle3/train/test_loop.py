@@ -15,7 +15,7 @@ from drafters.eagle3.train.batches import Teacher, batches, steps
 from drafters.eagle3.train.initial_head import NewHead, fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Target
-from drafters.eagle3.train.ttt import Learner, channel_scale
+from drafters.eagle3.train.ttt import DraftHead, channel_scale
 from drafters.vocab.maps import by_frequency
 from pipeline.cell.cell import Sampling
 from pipeline.engine.torch.decode import Decoder
@@ -63,9 +63,9 @@ def start(target, samples):
     return fresh(NEW, target, counts, scale, seed=0), scale
 
 
-def learner_of(start) -> Learner:
+def learner_of(start) -> DraftHead:
     head, scale = start
-    return Learner(head, scale, MOST, COURSE.steps)
+    return DraftHead(head, scale, MOST, COURSE.steps)
 
 
 def teacher_of(target, head) -> Teacher:

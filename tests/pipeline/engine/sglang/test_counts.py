@@ -3,9 +3,9 @@
 import pytest
 
 from pipeline.engine.sglang.counts import (
-    Answer,
     Miscount,
     Records,
+    Reply,
     StepRecord,
     device_seconds,
     margins,
@@ -27,7 +27,7 @@ def records(*committed: int, graph: bool = True) -> Records:
     return Records(1, 0, {"r": 10.0}, tuple(steps))
 
 
-def answer(num_tokens: int, *correct: int, wall_ms: float = 100.0, **meta) -> Answer:
+def answer(num_tokens: int, *correct: int, wall_ms: float = 100.0, **meta) -> Reply:
     """A reply as SGLang gives it, with the counts of these steps."""
     spec = {
         "spec_verify_ct": len(correct),
@@ -45,7 +45,7 @@ def answer(num_tokens: int, *correct: int, wall_ms: float = 100.0, **meta) -> An
         **meta,
     }
     reply = {"output_ids": list(range(num_tokens)), "meta_info": info}
-    return Answer(PROMPT, "r", reply, wall_ms, 0.0)
+    return Reply(PROMPT, "r", reply, wall_ms, 0.0)
 
 
 def test_accept_length_is_one_and_the_accepted_over_the_steps():

@@ -8,7 +8,7 @@ from pipeline.cell.cell import Parallelism
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.counts import Records, StepRecord
 from pipeline.engine.sglang.evidence import Evidence
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from pipeline.track.metrics import own_metrics
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 
@@ -36,6 +36,6 @@ def test_the_proof_says_how_many_requests_ran_on_average_and_forgets_warm_up(ngr
 def test_the_mean_is_tracked_beside_the_figures(started, ngram_cell):
     session = started(ngram_cell)
     responses = tuple(session.generate(prompt, 0) for prompt in PROMPTS)
-    record = Planned(ngram_cell, tuple(PROMPTS), "").record
+    record = PlannedCell(ngram_cell, tuple(PROMPTS), "").record
     done = replace(record, repetitions=(responses,), proof=session.proof())
     assert own_metrics(done)["running_requests"] == 1

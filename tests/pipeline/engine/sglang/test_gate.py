@@ -7,13 +7,13 @@ import pytest
 
 from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.command import Measured
-from pipeline.gate.outcome import Answer
+from pipeline.gate.outcome import GateVerdict
 from pipeline.gate.reference import dump, load, new_reference
 from pipeline.gate.settings import read
 from pipeline.gate.validity import refusals
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from tests.pipeline.inline import InlineLauncher, make_settings
 
@@ -31,7 +31,7 @@ def measured(tmp_path, monkeypatch, empty_store, cell, ngram_cell):
         runs = tmp_path / f"runs-{fault}"
         runs.mkdir()
         shutil.copy(empty_store, runs)
-        planned = [Planned(each, tuple(PROMPTS), "") for each in (cell, ngram_cell)]
+        planned = [PlannedCell(each, tuple(PROMPTS), "") for each in (cell, ngram_cell)]
         settings = make_settings(runs, InlineLauncher(num_gpus=1))
         run_sweep(planned, settings, time.perf_counter())
         folder = SweepFolder(next((runs / "sweeps").iterdir()))
@@ -51,5 +51,5 @@ def test_cache_hits_make_no_reference_and_are_not_comparable_with_one(measured):
     again = compare_recorded(sound.arms, [], reference, MACHINE, settings, str)
     assert (list(again.differences), list(again.findings)) == ([], [])
     hit = compare_recorded(cached.arms, [], reference, MACHINE, settings, str)
-    assert hit.answer is Answer.NOT_COMPARABLE
+    assert hit.answer is GateVerdict.NOT_COMPARABLE
     assert any("prompt tokens from the cache" in line for line in hit.differences)

@@ -14,7 +14,7 @@ from pipeline.judge.identities import own_fault
 from pipeline.measure import measure
 from pipeline.measure.loops import looping_prompts
 from pipeline.record.record import Status
-from pipeline.sweep.planned import Planned
+from pipeline.sweep.planned import PlannedCell
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from verify.breakdown import Breakdown
 from verify.extend import Extend
@@ -28,7 +28,7 @@ def test_a_speculative_cell_gives_each_steps_tokens_and_keeps_every_identity(sta
     assert all(sum(r.committed) == len(r.tokens) - 1 == 23 for r in responses)
     assert responses[0].committed[:4] == (1, 2, 4, 3)
     record = replace(
-        Planned(ngram_cell, tuple(PROMPTS), "").record,
+        PlannedCell(ngram_cell, tuple(PROMPTS), "").record,
         repetitions=(responses,),
         proof=session.proof(),
         status=Status.OK,

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from drafters.ngram import Ngram
-from experiments.sglang_grid.away import REPETITION_S, turns_of
+from experiments.sglang_grid.away import REPETITION_S, scheduler_of
 from pipeline.cell.cell import Sampling
 from pipeline.judge.comparison import judge
 from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.planned import Planned
-from pipeline.sweep.running_cell import Lane
-from pipeline.sweep.stop_rule import Measuring
+from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.running_cell import RunningCell
+from pipeline.sweep.stop_rule import StopRule
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from tests.pipeline.inline import InlineLauncher, InlineWorker, make_settings
 from verify.extend import Extend
@@ -33,7 +33,7 @@ def sweep(tmp_path, monkeypatch, empty_store):
 
     def run(*cells, fault: str = ""):
         monkeypatch.setenv("FAKE_FAULT", fault)
-        planned = [Planned(cell, tuple(PROMPTS), "") for cell in cells]
+        planned = [PlannedCell(cell, tuple(PROMPTS), "") for cell in cells]
         settings = make_settings(runs, InlineLauncher(num_gpus=1))
         status = run_sweep(planned, settings, time.perf_counter())
         return status, SweepFolder(next((runs / "sweeps").iterdir())).records()
@@ -56,7 +56,7 @@ def test_without_a_gpu_a_server_is_sent_to_the_box_or_only_printed(
     shutil.copy(empty_store, tmp_path)
     launcher = InlineLauncher(num_gpus=0)
     settings = make_settings(tmp_path, launcher)
-    assert run_sweep([Planned(cell, tuple(PROMPTS), "")], settings, time.perf_counter()) == 2
+    assert run_sweep([PlannedCell(cell, tuple(PROMPTS), "")], settings, time.perf_counter()) == 2
     assert capsys.readouterr().err == (
         "none × graph_captured needs 1 GPU and none is visible at launcher.address=inline; run it"
         " on the GPU box (launcher=cluster launcher.address=HOST:PORT), or print what it would"
@@ -75,10 +75,12 @@ def test_an_engines_own_time_for_its_start_is_not_cut_short(cell, tmp_path):
             return super().result(timeout_s)
 
     patient = replace(cell, engine=replace(cell.engine, start_timeout_s=3600.0))
-    lane = Lane(Planned(patient, tuple(PROMPTS), ""), tmp_path, Planned(patient, (), "").record)
-    measuring = Measuring(min_repetitions=1, max_repetitions=1)
-    turns_of(measuring, 1, lambda lane: Patient([], "")).run([lane])
-    assert lane.record.status is Status.OK
+    running = RunningCell(
+        PlannedCell(patient, tuple(PROMPTS), ""), tmp_path, PlannedCell(patient, (), "").record
+    )
+    measuring = StopRule(min_repetitions=1, max_repetitions=1)
+    scheduler_of(measuring, 1, lambda running: Patient([], "")).run([running])
+    assert running.record.status is Status.OK
     assert waited["start"] > 3600
     assert waited["warm_up"] == waited["answer"] == REPETITION_S
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.gate.decision.promise import Promise, candidate_first, gate_stops, plan_rounds
-from pipeline.gate.decision.sequential import Verdict, judge
+from pipeline.gate.decision.sequential import Verdict, decide
 
 PLAN = plan_rounds(prompts=12, max_rounds=8, metrics=3, promise=Promise())
 
@@ -58,7 +58,7 @@ def test_a_slow_metric_fails_the_gate_by_name_and_the_others_keep_their_own_verd
         "decode_ms": pairs(0.0, 0.001, seed=2),
         "draft_ms": pairs(0.0, 0.2, seed=3),
     }
-    found = judge(values, PLAN)
+    found = decide(values, PLAN)
     assert found.verdict is Verdict.REGRESSION
     assert {m.name: m.verdict for m in found.metrics} == {
         "verify_ms": Verdict.REGRESSION,
@@ -74,7 +74,7 @@ def test_limits_and_verdict_say_the_same():
     promise = PLAN.promise
     for seed in range(40):
         rows = {name: pairs(0.02, 0.015, seed=3 * seed + i) for i, name in enumerate("abc")}
-        for metric in judge(rows, PLAN).metrics:
+        for metric in decide(rows, PLAN).metrics:
             if metric.verdict is Verdict.REGRESSION:
                 assert metric.at_least > promise.tolerance
             elif metric.verdict is Verdict.PASS:
@@ -83,36 +83,36 @@ def test_limits_and_verdict_say_the_same():
 
 def test_noise_that_hides_everything_goes_on_and_ends_undecided_never_as_a_pass():
     values = {name: pairs(0.0, 0.3, seed=i) for i, name in enumerate("abc")}
-    early = judge({k: v[:24] for k, v in values.items()}, PLAN)
+    early = decide({k: v[:24] for k, v in values.items()}, PLAN)
     assert early.verdict is Verdict.GO_ON
     assert {m.verdict for m in early.metrics} == {Verdict.GO_ON}
-    late = judge(values, PLAN)
+    late = decide(values, PLAN)
     assert (late.verdict, late.pairs) == (Verdict.UNDECIDED, PLAN.pairs)
 
 
 def test_pairs_after_the_stop_and_of_an_unfinished_block_change_nothing():
     values = {name: pairs(0.0, 0.004, seed=i) for i, name in enumerate("abc")}
-    stopped = judge({k: v[:24] for k, v in values.items()}, PLAN)
+    stopped = decide({k: v[:24] for k, v in values.items()}, PLAN)
     assert stopped.verdict is Verdict.PASS
     worse = {k: v[:24] + [3.0] * 72 for k, v in values.items()}
-    assert judge(worse, PLAN) == stopped
-    half = judge({k: v[:23] for k, v in values.items()}, PLAN)
-    assert half == judge({k: v[:12] for k, v in values.items()}, PLAN)
+    assert decide(worse, PLAN) == stopped
+    half = decide({k: v[:23] for k, v in values.items()}, PLAN)
+    assert half == decide({k: v[:12] for k, v in values.items()}, PLAN)
 
 
 def test_before_the_first_look_nothing_is_known():
-    found = judge({name: [0.0] * 11 for name in "abc"}, PLAN)
+    found = decide({name: [0.0] * 11 for name in "abc"}, PLAN)
     assert (found.verdict, found.pairs) == (Verdict.GO_ON, 0)
     assert all(m.at_least == -math.inf and m.at_most == math.inf for m in found.metrics)
 
 
 def test_metrics_must_be_those_of_the_plan_with_a_value_for_each_pair():
     with pytest.raises(ValueError, match="2 metrics with \\[12\\] pairs; the plan has 3"):
-        judge({"a": [0.0] * 12, "b": [0.0] * 12}, PLAN)
+        decide({"a": [0.0] * 12, "b": [0.0] * 12}, PLAN)
     with pytest.raises(ValueError, match="each with one value per pair"):
-        judge({"a": [0.0] * 12, "b": [0.0] * 12, "c": [0.0] * 11}, PLAN)
+        decide({"a": [0.0] * 12, "b": [0.0] * 12, "c": [0.0] * 11}, PLAN)
     with pytest.raises(ValueError, match="not finite; leave its pair out"):
-        judge({"a": [0.0] * 12, "b": [0.0] * 12, "c": [math.nan] * 12}, PLAN)
+        decide({"a": [0.0] * 12, "b": [0.0] * 12, "c": [math.nan] * 12}, PLAN)
 
 
 def test_a_block_is_a_whole_number_of_rounds_with_at_least_twelve_pairs():

@@ -188,7 +188,7 @@ def test_a_fused_step_of_a_slower_hour_does_not_lose_by_the_hour():
 @pytest.mark.parametrize(("verify_ms", "said"), [(13.0, False), (15.0, True)])
 def test_without_the_baseline_beside_both_small_differences_say_nothing(verify_ms, said):
     cells = [plain(), drafted(), drafted(verify="fused_allreduce", verify_ms=verify_ms)]
-    alone = [replace(cell, turns=(cell.cell_id,)) for cell in cells]
+    alone = [replace(cell, group_starts=(cell.cell_id,)) for cell in cells]
     found = texts("fused loses", alone)
     assert [", measured at different times" in text for text in found] == [True] * said
 
