@@ -116,7 +116,7 @@ class Tracker:
                     self._tags(run, status_tags(record))
                     if record.cell_id in comparison.measurements:
                         self._metrics(run, metrics(comparison.measurements[record.cell_id]))
-            tags, values = sweep_summary(comparisons)
+            tags, values = sweep_summary(comparisons, sweep.facts.get("verdict", ()))
             self._tags(self.client.get_run(parent), tags)
             self._metrics(self.client.get_run(parent), values)
             for path in sorted(p for p in sweep.path.iterdir() if p.is_file()):

@@ -35,6 +35,15 @@ def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
             "measure accept length by workload class: a class far below the others is the gap",
         )
     yield _another_drafter(at, numbers)
+    if at.width > at.accept_length:
+        yield Gain(
+            "every draft token accepted",
+            Side.ACCEPT,
+            f"accept length {number(at.accept_length)} → {at.width}",
+            known(at.width / at.accept_length, Basis.BOUND, f"a step commits {at.width} at most"),
+            "serve another drafter for one class of your own prompts and read its accept length",
+            limits=True,
+        )
     target = numbers.get("accept_length_to")
     if target is not None:
         if at.width and target > at.width:

@@ -66,7 +66,9 @@ def test_steps_of_a_slower_hour_are_taken_off_each_other_as_the_baseline_beside_
         assert [p.ms for p in found.parts] == pytest.approx([scale * p.ms for p in still.parts])
         levers = later.measurements["eagle3-extend"].overall.versus.levers
         assert found.accept_length * found.ms_per_token == pytest.approx(levers.needed_step_ms)
-        assert "Cells were measured at different times" in "\n".join(plan_blocks(found, "t", "p"))
+        assert "Cells were measured at different times" in "\n".join(
+            plan_blocks(found, "t", "Next.", "p")
+        )
 
 
 def test_a_drafter_that_is_captured_with_the_verify_step_counts_in_the_same_change():
@@ -110,7 +112,7 @@ def test_the_plan_orders_what_cells_show_by_gain_and_bounds_after_it(comparison)
 
 
 def test_the_plan_names_the_command_the_proof_and_when_to_stop(comparison):
-    text = "\n".join(plan_blocks(anatomy(comparison), "a target", "waterfall.png"))
+    text = "\n".join(plan_blocks(anatomy(comparison), "a target", "Next.", "waterfall.png"))
 
     assert "verify=graph_captured instead of extend** removes 20" in text
     assert "python -m pipeline drafter=eagle3 verify=graph_captured" in text
@@ -266,7 +268,7 @@ def test_a_sweep_without_a_drafter_still_gets_its_known_faults(tmp_path):
     assert not list(Path(tmp_path).glob("*.png"))
 
 
-def test_the_command_line_reads_a_sweep_and_writes_the_plan_beside_it(tmp_path, capsys):
+def test_the_command_line_reads_a_sweep_and_tells_its_decisions(tmp_path, capsys):
     records = make_sweep(prompts_per_class=2, num_tokens=32)
     folder = create_sweep(tmp_path, [r.cell_id for r in records], provenance={})
     for record in records:
@@ -275,8 +277,10 @@ def test_the_command_line_reads_a_sweep_and_writes_the_plan_beside_it(tmp_path, 
             save_repetition(responses, number, folder.cell(record.cell_id))
 
     assert main([f"sweep={folder.path}"]) == 0
-    assert "## What to invest in" in capsys.readouterr().out
-    assert (folder.path / NAME).exists()
+    out = capsys.readouterr().out
+    assert "- **Next:** " in out
+    assert "## What each lever is worth" in out
+    assert "## Known faults" in out
     assert main([f"sweep={folder.path}", "batch=2"]) == 2
 
 
