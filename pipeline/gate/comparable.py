@@ -1,4 +1,4 @@
-"""Whether two runs may be compared at all; if not, every reason."""
+"""Decide whether two runs of a grid may be compared; list every reason against it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bo
 
     Args:
         candidate: The tested version's cells.
-        reference: The other's.
-        recorded: The reference is of another time: versions must be equal too, and how steps ran.
+        reference: The other version's cells.
+        recorded: The reference is of another time: package versions and captures must be equal too.
     """
     theirs = {_identity(a): a for a in reference}
     ours = {_identity(a): a for a in candidate}
@@ -54,12 +54,12 @@ def pairs(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[tuple[Arm,
 
 
 def _identity(found: Arm) -> tuple[str, ...]:
-    """Return what makes two versions' cells one cell: the names of its parts."""
+    """Return the names of a cell's parts: equal ones make two versions' cells one cell."""
     return found.label, *(found.params.get(k, "") for k in ("target", "engine", "workload"))
 
 
 def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
-    """Yield how a cell of the two runs differs beyond what is gated."""
+    """Yield a line for each difference between two cells that makes a comparison unfair."""
     if theirs.fault:
         yield f"the reference is void: {theirs.fault}"
     yield from _changes({"prompts_digest": "prompts"}, ours.params, theirs.params)
@@ -81,14 +81,14 @@ def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
 def _changes(
     names: Mapping[str, str], ours: Mapping[str, str], theirs: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield each of some named facts that is not the same."""
+    """Yield a line for each of some named facts that differs."""
     for key, name in names.items():
         if ours.get(key) != theirs.get(key):
             yield f"{name} {ours.get(key, 'none')}, the reference has {theirs.get(key, 'none')}"
 
 
 def notes(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[str]:
-    """Return what differs and may: packages and products of versions that both ran here."""
+    """Return the differences that are allowed side by side: package versions, kernels."""
     found: dict[str, None] = {}
     for ours, theirs in pairs(candidate, reference):
         found |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
