@@ -42,7 +42,7 @@ def compare_recorded(
     findings = [f for ours, theirs in both for f in exact_findings(ours, theirs, text)]
     verdicts = _verdicts(arms, reference, machine, settings) if both else []
     return Outcome(
-        answer=_answer(unequal, any(f.fails for f in findings), verdicts),
+        verdict=_verdict(unequal, any(f.fails for f in findings), verdicts),
         mode=MODE,
         candidate=_version(machine),
         reference=f"{_version(reference.machine)}, {len(reference.runs)} runs recorded",
@@ -80,16 +80,16 @@ def _verdicts(
     return [against_recorded(name, ours[name], theirs[name], *declared) for name in ours]
 
 
-def _answer(
+def _verdict(
     differences: Sequence[str], fails: bool, verdicts: Sequence[MetricVerdict]
 ) -> GateVerdict:
     """Return the verdict: differences come first, then findings, then times."""
-    found = {v.verdict for v in verdicts}
+    kinds = {v.verdict for v in verdicts}
     if differences:
         return GateVerdict.NOT_COMPARABLE
-    if fails or Verdict.REGRESSION in found:
+    if fails or Verdict.REGRESSION in kinds:
         return GateVerdict.REGRESSION
-    return GateVerdict.PASS if found == {Verdict.PASS} else GateVerdict.UNDECIDED
+    return GateVerdict.PASS if kinds == {Verdict.PASS} else GateVerdict.UNDECIDED
 
 
 def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

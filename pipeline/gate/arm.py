@@ -102,9 +102,9 @@ class HasParams(Protocol):
 _Cell = TypeVar("_Cell", bound=HasParams)
 
 
-def matching_plain(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+def matching_plain(cell: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
     """Choose a cell's plain-decode cell: the one of its verify backend, else the first."""
-    same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
+    same = [a for a in plain if a.params.get("verify") == cell.params.get("verify")]
     return next(iter(same or plain), None)
 
 
@@ -117,10 +117,10 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         fault: Why it is void.
     """
     assert record.proof is not None
-    whole = record.repetitions[0] if record.repetitions else ()
-    first = {r.prompt_id: r for r in whole if r.committed}  # only these took a verify step
+    once = record.repetitions[0] if record.repetitions else ()
+    first = {r.prompt_id: r for r in once if r.committed}  # only these took a verify step
     by_prompt = {
-        prompt: [r for each in record.repetitions for r in each if r.prompt_id == prompt]
+        prompt: [r for whole in record.repetitions for r in whole if r.prompt_id == prompt]
         for prompt in first
     }
     return Arm(
@@ -131,7 +131,7 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         settings=record.settings,
         proof=record.proof,
         answers={prompt: _answer(response) for prompt, response in first.items()},
-        times={prompt: tuple(map(times, each)) for prompt, each in by_prompt.items()},
+        times={prompt: tuple(map(times, repeated)) for prompt, repeated in by_prompt.items()},
         fault=fault,
     )
 
@@ -154,9 +154,9 @@ def _answer(response: Response) -> KeptResponse:
     )
 
 
-def plain(found: Arm) -> dict[str, Any]:
+def plain(cell: Arm) -> dict[str, Any]:
     """Return an arm as JSON takes it; margins and times to the digits that mean something."""
-    data: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    data: dict[str, Any] = json.loads(json.dumps(asdict(cell)))
     for answer in data["answers"].values():
         answer["margins"] = [float(f"{m:.4g}") for m in answer["margins"]]
     data["times"] = {

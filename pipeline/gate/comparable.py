@@ -40,11 +40,13 @@ def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bo
     """
     theirs = {_identity(a): a for a in reference}
     ours = {_identity(a): a for a in candidate}
-    found = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
-    found += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
+    unequal = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
+    unequal += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
     for key in (k for k in ours if k in theirs):
-        found += [f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)]
-    return found
+        unequal += [
+            f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)
+        ]
+    return unequal
 
 
 def pairs(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
@@ -53,9 +55,9 @@ def pairs(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[tuple[Arm,
     return [(a, theirs[_identity(a)]) for a in candidate if _identity(a) in theirs]
 
 
-def _identity(found: Arm) -> tuple[str, ...]:
+def _identity(cell: Arm) -> tuple[str, ...]:
     """Return the names of a cell's parts: equal ones make two versions' cells one cell."""
-    return found.label, *(found.params.get(k, "") for k in ("target", "engine", "workload"))
+    return cell.label, *(cell.params.get(k, "") for k in ("target", "engine", "workload"))
 
 
 def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
@@ -89,11 +91,11 @@ def _changes(
 
 def notes(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[str]:
     """Return the differences that are allowed side by side: package versions, kernels."""
-    found: dict[str, None] = {}
+    allowed: dict[str, None] = {}
     for ours, theirs in pairs(candidate, reference):
-        found |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
+        allowed |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
         for name in ("linear", "attention"):
             was, now = getattr(theirs.proof, name), getattr(ours.proof, name)
             if was != now:
-                found[f"{ours.label}: {name} is now {now!r}, was {was!r}"] = None
-    return list(found)
+                allowed[f"{ours.label}: {name} is now {now!r}, was {was!r}"] = None
+    return list(allowed)

@@ -75,15 +75,15 @@ def exact_findings(candidate: Arm, reference: Arm, text: Text) -> list[Finding]:
         reference: The other's run of the same cell and prompts.
         text: Gives a token's text by its id.
     """
-    found = [*_outputs(candidate, reference, text), *_engine(candidate, reference)]
+    findings = [*_outputs(candidate, reference, text), *_engine(candidate, reference)]
     if candidate.fault and not reference.fault:
-        found.append(Finding("void", Weight.WORSE, candidate.label, candidate.fault))
-    moved = {finding.prompt for finding in found if finding.kind == "output"}
+        findings.append(Finding("void", Weight.WORSE, candidate.label, candidate.fault))
+    moved = {finding.prompt for finding in findings if finding.kind == "output"}
     both = [p for p in reference.answers if p in candidate.answers and p not in moved]
     steps = [
         finding for prompt in both if (finding := _steps(candidate, reference, prompt)) is not None
     ]
-    return found + _acceptance(candidate, reference, both or list(reference.answers)) + steps
+    return findings + _acceptance(candidate, reference, both or list(reference.answers)) + steps
 
 
 def _outputs(candidate: Arm, reference: Arm, text: Text) -> Iterator[Finding]:

@@ -15,11 +15,11 @@ VERIFY: Pick = attrgetter("verify_ms")
 PER_TOKEN: Pick = attrgetter("ms_per_token")
 
 
-def typical(found: Arm, pick: Pick) -> float:
+def typical(cell: Arm, pick: Pick) -> float:
     """Return the mean over prompts of the median over repetitions; NaN where nothing ran."""
-    if not found.times:
+    if not cell.times:
         return math.nan
-    return fmean(median(map(pick, repeated)) for repeated in found.times.values())
+    return fmean(median(map(pick, repeated)) for repeated in cell.times.values())
 
 
 def ratios(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
@@ -28,40 +28,40 @@ def ratios(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
     The ratios of a speculative cell are its verify step over the plain-decode cell's step, and its
     ms per token over that cell's (the inverse of the speed-up). More is worse.
     """
-    for found in arms:
-        plain = plain_of(found, arms)
+    for cell in arms:
+        plain = plain_of(cell, arms)
         if plain is None:
             continue
         for name, pick in (("verify_ms / decode_ms", VERIFY), ("ms_per_token / plain", PER_TOKEN)):
-            yield f"{found.label}: {name}", _ratio(found, plain, pick)
+            yield f"{cell.label}: {name}", _ratio(cell, plain, pick)
 
 
 def absolutes(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
     """Yield each plain-decode cell's ms per token likewise: by prompt, by repetition."""
-    for found in arms:
-        if found.is_baseline:
-            values = [[t.ms_per_token for t in each] for each in found.times.values()]
-            yield f"{found.label}{ABSOLUTE}", values
+    for cell in arms:
+        if cell.is_baseline:
+            values = [[t.ms_per_token for t in repeated] for repeated in cell.times.values()]
+            yield f"{cell.label}{ABSOLUTE}", values
 
 
-def plain_of(found: Arm, arms: Sequence[Arm]) -> Arm | None:
+def plain_of(cell: Arm, arms: Sequence[Arm]) -> Arm | None:
     """Return the plain-decode cell that a speculative one is divided by; None for one itself."""
-    if found.is_baseline:
+    if cell.is_baseline:
         return None
     shared = ("target", "engine", "workload")
     plain = [
         a
         for a in arms
-        if a.is_baseline and all(a.params.get(k) == found.params.get(k) for k in shared)
+        if a.is_baseline and all(a.params.get(k) == cell.params.get(k) for k in shared)
     ]
-    return matching_plain(found, plain)
+    return matching_plain(cell, plain)
 
 
-def _ratio(found: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
+def _ratio(cell: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
     """Divide two cells' times by prompt, repetition by repetition: the two were interleaved."""
     return [
-        [pick(a) / pick(b) for a, b in zip(found.times[p], plain.times[p], strict=False)]
-        for p in found.times
+        [pick(a) / pick(b) for a, b in zip(cell.times[p], plain.times[p], strict=False)]
+        for p in cell.times
         if p in plain.times
     ]
 

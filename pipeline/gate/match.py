@@ -67,6 +67,7 @@ class Match:
             version.begin_build(self.settings.cell_jobs)
         for version in versions:
             version.build()
+        self._plan(len(self.candidate.prompts))  # refused here, before anything is loaded
         self._compare()
         if not self.differences:
             self._start(self.reference)
@@ -92,8 +93,8 @@ class Match:
 
         Two measurements of it, moments apart on a busy machine, may disagree.
         """
-        found = {record.settings.get("threads", "") for record in self.reference.records}
-        jobs = self.settings.jobs_on(found.pop()) if len(found) == 1 else self.settings.jobs
+        threads = {record.settings.get("threads", "") for record in self.reference.records}
+        jobs = self.settings.jobs_on(threads.pop()) if len(threads) == 1 else self.settings.jobs
         if jobs != self.settings.jobs:
             self.candidate.begin_build(cell_jobs(jobs))
             self.candidate.build()
@@ -106,8 +107,8 @@ class Match:
     def _rounds(self) -> None:
         """Measure rounds until something is clear, or the budget is spent."""
         prompts, cells = list(range(len(self.candidate.prompts))), len(self.candidate.records)
-        most = len(prompts) * cells * self.settings.max_rounds
-        coins = iter(candidate_first(most, self.settings.seed))
+        pairs = len(prompts) * cells * self.settings.max_rounds
+        coins = iter(candidate_first(pairs, self.settings.seed))
         measuring = time.monotonic()
         for number in range(self.settings.max_rounds):
             self.say(f"round {number + 1}: {len(prompts)} prompts, {cells} cells, two versions")
@@ -116,9 +117,11 @@ class Match:
                 for prompt, cell in product(prompts, range(cells))
             }
             if number == 0:  # a prompt that takes no verify step somewhere has no times there
-                silent = {p for (p, _), each in both.items() if not all(r.committed for r in each)}
+                silent = {
+                    p for (p, _), answers in both.items() if not all(r.committed for r in answers)
+                }
                 prompts = [p for p in prompts if p not in silent]
-                self._promise(len(prompts))
+                self.plan = self._plan(len(prompts))
             self._keep(both, prompts)
             now = time.monotonic()
             a_round = (now - measuring) / (number + 1)
@@ -133,8 +136,8 @@ class Match:
         theirs = self.reference.answer(cell, prompt, self.rounds)
         return self.candidate.answer(cell, prompt, self.rounds), theirs
 
-    def _promise(self, prompts: int) -> None:
-        """Fix the number of pairs before the first of them is looked at.
+    def _plan(self, prompts: int) -> Plan:
+        """Return the plan for a number of prompts: how many pairs there will be at most.
 
         Raises:
             ValueError: There is no prompt left, or too few rounds for a look.
@@ -143,7 +146,7 @@ class Match:
             raise ValueError("no prompt takes a verify step: raise sampling.max_new_tokens")
         metrics = PER_CELL * len(self.candidate.records)
         settings = self.settings
-        self.plan = plan_rounds(prompts, settings.max_rounds, metrics, settings.promise)
+        return plan_rounds(prompts, settings.max_rounds, metrics, settings.promise)
 
     def _keep(self, both: Both, prompts: Sequence[int]) -> None:
         """Add a round to both versions' records, and its log ratios to the timed metrics."""
@@ -168,9 +171,9 @@ class Match:
         return decided or bool(self.differences) or any(f.fails for f in self.findings)
 
 
-def metrics_of(found: Arm) -> dict[str, Pick]:
+def metrics_of(cell: Arm) -> dict[str, Pick]:
     """Name the timed metrics of a cell, each with its pick of `Times`."""
     return {
-        f"{found.label}: {found.verify_metric}": VERIFY,
-        f"{found.label}: ms_per_token": PER_TOKEN,
+        f"{cell.label}: {cell.verify_metric}": VERIFY,
+        f"{cell.label}: ms_per_token": PER_TOKEN,
     }

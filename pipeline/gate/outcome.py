@@ -34,7 +34,7 @@ class Outcome:
     """The outcome of a run of the gate.
 
     Attributes:
-        answer: The verdict.
+        verdict: The verdict on the candidate.
         mode: `side by side` or `recorded reference`.
         candidate: Name of the tested version.
         reference: Name of the version, or recording, that it was compared with.
@@ -50,7 +50,7 @@ class Outcome:
         measured: How much was measured, in words.
     """
 
-    answer: GateVerdict
+    verdict: GateVerdict
     mode: str
     candidate: str
     reference: str
@@ -68,4 +68,4 @@ class Outcome:
     @property
     def status(self) -> int:
         """The exit status."""
-        return EXIT[self.answer]
+        return EXIT[self.verdict]

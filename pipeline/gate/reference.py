@@ -57,8 +57,8 @@ class Reference:
     @property
     def threads(self) -> str:
         """CPU threads that its cells ran on; "" for an engine that has none."""
-        found = {a.settings.get("threads", "") for a in self.arms}
-        return found.pop() if len(found) == 1 else ""
+        threads = {a.settings.get("threads", "") for a in self.arms}
+        return threads.pop() if len(threads) == 1 else ""
 
     def with_run(self, later: Reference) -> Reference:
         """Return this reference with the runs of a later one of equal responses."""
@@ -68,11 +68,11 @@ class Reference:
         """Return why the runs of a later recording do not belong to this one; none if they do."""
         if machine_class(self.machine) != machine_class(later.machine):
             return ["machine class"]
-        found = differences(later.arms, self.arms, recorded=True)
-        if not found:
+        unequal = differences(later.arms, self.arms, recorded=True)
+        if not unequal:
             for ours, theirs in zip(later.arms, self.arms, strict=True):
-                found += map(str, exact_findings(ours, theirs, str))
-        return found
+                unequal += map(str, exact_findings(ours, theirs, str))
+        return unequal
 
 
 def new_reference(arms: Sequence[Arm], machine: dict[str, str]) -> Reference:
@@ -108,7 +108,7 @@ def answers_digest(arms: Sequence[Arm]) -> str:
 
 def dump(reference: Reference) -> str:
     """Write a reference as JSON, with a line for each prompt's response and each run."""
-    arms = [plain(found) for found in reference.arms]
+    arms = [plain(cell) for cell in reference.arms]
     data = {
         "format": FORMAT,
         "machine": reference.machine,

@@ -101,7 +101,7 @@ def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Out
     arms = match.arms if match.rounds and not match.differences else []
     powers = _powers(match)
     return Outcome(
-        answer=_answer(match),
+        verdict=_verdict(match),
         mode=MODE,
         candidate=str(trees[0]),
         reference=str(trees[1]),
@@ -118,7 +118,7 @@ def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Out
     )
 
 
-def _answer(match: Match) -> GateVerdict:
+def _verdict(match: Match) -> GateVerdict:
     """Return the verdict: differences come first, then findings, then times."""
     if match.differences:
         return GateVerdict.NOT_COMPARABLE
@@ -168,7 +168,7 @@ def _is_open(metric: MetricVerdict) -> bool:
 
 def _advice(match: Match, powers: dict[str, Power], seconds: float) -> str:
     """Return the rounds that would decide, where nothing was decided; "" otherwise."""
-    if _answer(match) is not GateVerdict.UNDECIDED or match.plan is None:
+    if _verdict(match) is not GateVerdict.UNDECIDED or match.plan is None:
         return ""
     metrics = match.decision.metrics if match.decision else ()
     still_open = [metric.name for metric in metrics if _is_open(metric)]
@@ -188,5 +188,5 @@ def _advice(match: Match, powers: dict[str, Power], seconds: float) -> str:
 def _measured(match: Match) -> str:
     """Return how much was measured, in words."""
     pairs = match.decision.pairs if match.decision else 0
-    most = match.plan.pairs if match.plan else 0
-    return f"{match.rounds} rounds, {pairs} of at most {most} pairs of each cell looked at"
+    at_most = match.plan.pairs if match.plan else 0
+    return f"{match.rounds} rounds, {pairs} of at most {at_most} pairs of each cell looked at"

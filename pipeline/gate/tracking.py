@@ -48,14 +48,14 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
     with answering():
         runs = _search(tracker, _query(REFERENCE, grid, machine), MOST_RUNS)
         same = [r for r in runs if r.data.tags["answers"] == runs[0].data.tags["answers"]]
-        found = [_download(tracker, run.info.run_id) for run in same]
-    if not found:
+        references = [_download(tracker, run.info.run_id) for run in same]
+    if not references:
         raise ValueError(
             "reference=mlflow: no reference of this grid and machine class; record one with"
             " gate.record=true, or name a file"
         )
-    newest = found[0]
-    for older in found[1:]:
+    newest = references[0]
+    for older in references[1:]:
         if not newest.differences(older):
             newest = newest.with_run(older)
     return newest
@@ -69,7 +69,7 @@ def log_outcome(
         "kind": GATE,
         "grid": grid,
         "machine_class": class_digest(machine),
-        "verdict": outcome.answer,
+        "verdict": outcome.verdict,
         "mode": outcome.mode,
         "candidate": outcome.candidate,
         "reference": outcome.reference,
@@ -79,7 +79,7 @@ def log_outcome(
     with answering():
         client = tracker.client
         run = client.create_run(
-            tracker.experiment_id, tags=tags, run_name=f"gate: {outcome.answer}"
+            tracker.experiment_id, tags=tags, run_name=f"gate: {outcome.verdict}"
         )
         for name, value in values.items():
             client.log_metric(run.info.run_id, key(name), value)
@@ -107,11 +107,11 @@ def drifts(
         series = [r.data.metrics[key(name)] for r in past if key(name) in r.data.metrics]
         if runs and len(series) + 1 >= FEWEST_RUNS:
             promise = outcome.promise
-            found = trend([*series, value], promise.alpha / len(outcome.figures), promise.tolerance)
-            if found.drifts:
+            drift = trend([*series, value], promise.alpha / len(outcome.figures), promise.tolerance)
+            if drift.drifts:
                 lines.append(
-                    f"slow drift over {found.runs} runs: {name} grew {found.change:+.1%}"
-                    f" (p {found.p:.1g})"
+                    f"slow drift over {drift.runs} runs: {name} grew {drift.change:+.1%}"
+                    f" (p {drift.p:.1g})"
                 )
     return lines
 

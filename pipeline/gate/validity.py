@@ -67,30 +67,30 @@ def refusals(
     """
     comparisons = compare(records)
     judged = [r for comparison in comparisons for r in comparison.records]
-    found = [f"{r.label} is {r.status}: {r.reason}" for r in judged if r.status is not Status.OK]
-    for each in arms:
-        found += [f"{each.label} {reason}" for reason in _of_arm(each)]
-    found += [reason for r in records for reason in _loops(r)]
+    reasons = [f"{r.label} is {r.status}: {r.reason}" for r in judged if r.status is not Status.OK]
+    for cell in arms:
+        reasons += [f"{cell.label} {reason}" for reason in _of_arm(cell)]
+    reasons += [reason for r in records for reason in _loops(r)]
     if not allow_below_break_even:
-        found += [reason for comparison in comparisons for reason in _break_even(comparison)]
-    if not any(not each.is_baseline for each in arms):
-        found.append("no cell drafts: give drafter=none,NAME, a reference is about speculation")
-    return list(dict.fromkeys(found))
+        reasons += [reason for comparison in comparisons for reason in _break_even(comparison)]
+    if not any(not cell.is_baseline for cell in arms):
+        reasons.append("no cell drafts: give drafter=none,NAME, a reference is about speculation")
+    return list(dict.fromkeys(reasons))
 
 
-def _of_arm(found: Arm) -> Iterator[str]:
+def _of_arm(cell: Arm) -> Iterator[str]:
     """Yield each reason against one cell by itself: cache, accept length, repetitions."""
-    if found.proof.cached_prompt_tokens:
+    if cell.proof.cached_prompt_tokens:
         yield (
-            f"took {found.proof.cached_prompt_tokens} prompt tokens from the server's cache: turn"
+            f"took {cell.proof.cached_prompt_tokens} prompt tokens from the server's cache: turn"
             " the cache off (engine.extra_args must not enable it) and record again"
         )
-    if not found.is_baseline and found.accept_length < 1 + LEAST_GAIN:
+    if not cell.is_baseline and cell.accept_length < 1 + LEAST_GAIN:
         yield (
-            f"has accept length {found.accept_length:.3f}, as a random drafter has: check"
+            f"has accept length {cell.accept_length:.3f}, as a random drafter has: check"
             " drafter's checkpoint and its vocabulary map (python -m drafters.vocab audit)"
         )
-    if not all(len(repeated) > 1 for repeated in found.times.values()):
+    if not all(len(repeated) > 1 for repeated in cell.times.values()):
         yield "was measured once: set measurement.min_repetitions=3 or more"
 
 

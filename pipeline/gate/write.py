@@ -95,9 +95,9 @@ def github_lines(outcome: Outcome) -> str:
         for t in outcome.timed
         if t.verdict == "regression"
     ]
-    if outcome.answer in (GateVerdict.NOT_COMPARABLE, GateVerdict.UNDECIDED):
+    if outcome.verdict in (GateVerdict.NOT_COMPARABLE, GateVerdict.UNDECIDED):
         lines += [
-            f"::error title=specroi gate {outcome.answer}::{_escaped(line)}"
+            f"::error title=specroi gate {outcome.verdict}::{_escaped(line)}"
             for line in (*outcome.differences, outcome.advice)
             if line
         ]
@@ -163,7 +163,7 @@ def headline(outcome: Outcome) -> str:
         GateVerdict.NOT_COMPARABLE: f"{len(outcome.differences)} differences",
         GateVerdict.UNDECIDED: "the noise was too large to tell",
     }
-    return f"{str(outcome.answer).upper()}: {reasons[outcome.answer]}"
+    return f"{str(outcome.verdict).upper()}: {reasons[outcome.verdict]}"
 
 
 def _regression(outcome: Outcome) -> str:

@@ -53,7 +53,7 @@ def power_of(values: Sequence[float], plan: Plan) -> Power:
     estimate = middle(seen, plan.block)
     noise = (seen - estimate) * math.sqrt(len(seen) / (len(seen) - 1))
     smallest = math.log1p(plan.promise.min_effect)
-    found, _ = _shares(noise, smallest, plan)
+    share, _ = _shares(noise, smallest, plan)
     most = MOST_PAIRS // plan.block
 
     def enough(blocks: int) -> bool:
@@ -63,9 +63,9 @@ def power_of(values: Sequence[float], plan: Plan) -> Power:
 
     high = next((n for n in (2**i for i in range(most.bit_length())) if enough(n)), None)
     if high is None:
-        return Power(found, math.inf)
+        return Power(share, math.inf)
     needed = high // 2 + 1 + bisect_left(range(high // 2 + 1, high), True, key=enough)
-    return Power(found, needed * plan.block)
+    return Power(share, needed * plan.block)
 
 
 def _shares(noise: Floats, slow_down: float, plan: Plan) -> tuple[float, float]:

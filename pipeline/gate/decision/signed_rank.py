@@ -44,8 +44,8 @@ def block_sums(values: Floats, block: int) -> Ints:
     blocks = values.reshape(*values.shape[:-1], -1, block)
     positive = blocks > 0
     order = np.lexsort((~positive, np.abs(blocks)), axis=-1)
-    found = np.take_along_axis(positive, order, axis=-1)
-    sums: Ints = (found @ np.arange(1, block + 1)).cumsum(axis=-1)
+    ranked = np.take_along_axis(positive, order, axis=-1)
+    sums: Ints = (ranked @ np.arange(1, block + 1)).cumsum(axis=-1)
     return sums
 
 
@@ -62,15 +62,15 @@ def bounds(block: int, blocks: int, error: float) -> tuple[int, ...]:
         error: Probability that fair coins reach any of the bounds: it is not exceeded.
     """
     step = _sum_law(block)
-    going_on, spent, found = np.ones(1), 0.0, []
+    going_on, spent, smallest = np.ones(1), 0.0, []
     for look in range(1, blocks + 1):
         going_on = np.convolve(going_on, step)
         tail = going_on[::-1].cumsum()[::-1]  # probability of each sum or more, not stopped yet
         bound = int(np.count_nonzero(tail > error * look / blocks - spent))
         spent += float(going_on[bound:].sum())
         going_on[bound:] = 0
-        found.append(bound)
-    return tuple(found)
+        smallest.append(bound)
+    return tuple(smallest)
 
 
 @lru_cache(maxsize=64)

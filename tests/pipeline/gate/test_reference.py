@@ -109,9 +109,9 @@ def test_the_figures_of_a_run_are_ratios_within_it_and_plain_decodes_own_time():
 
 def test_the_same_version_passes_and_a_slower_verify_step_does_not():
     same = compare(arms(sweep()))
-    assert same.answer is GateVerdict.PASS
+    assert same.verdict is GateVerdict.PASS
     slower = compare(arms(sweep(verify_ms=16.2 * 1.05)))
-    assert slower.answer is GateVerdict.REGRESSION
+    assert slower.verdict is GateVerdict.REGRESSION
     assert slower.findings == []
     verdicts = {t.name: (t.verdict, round(t.slow_down, 2)) for t in slower.timed}
     assert verdicts["ngram × graph_captured: verify_ms / decode_ms"] == ("regression", 0.05)
@@ -126,7 +126,7 @@ def test_absolute_times_are_compared_on_the_very_same_machine_only():
 
 def test_another_machine_class_and_failed_cells_are_not_comparable():
     outcome = compare(arms(sweep()), HERE | {"cores": "64"}, failures=["ngram failed: no memory"])
-    assert outcome.answer is GateVerdict.NOT_COMPARABLE
+    assert outcome.verdict is GateVerdict.NOT_COMPARABLE
     assert outcome.differences == [
         "ngram failed: no memory",
         "machine class: cores is 64, the reference's is 2",
@@ -138,7 +138,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
     settings = read_settings(["reference=x.json", "gate.run_noise=0.05"])
     recorded = new_reference(arms(sweep()), HERE)
     outcome = compare_recorded(arms(sweep()), [], recorded, HERE, settings, str)
-    assert outcome.answer is GateVerdict.UNDECIDED
+    assert outcome.verdict is GateVerdict.UNDECIDED
     assert "record more runs of the reference (1 now, 6 let their own spread count)" in (
         outcome.advice
     )
@@ -147,7 +147,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
 def test_a_grid_without_plain_decoding_compares_no_time_and_says_so():
     alone = arms(sweep())[1:]
     outcome = compare(alone, reference=new_reference(alone, HERE))
-    assert outcome.answer is GateVerdict.UNDECIDED
+    assert outcome.verdict is GateVerdict.UNDECIDED
     assert "drafter=none" in outcome.advice
 
 

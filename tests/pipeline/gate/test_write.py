@@ -29,11 +29,11 @@ SLOW = MetricVerdict(
 OPEN = MetricVerdict("ngram: ms_per_token", Verdict.UNDECIDED, 0, 0.01, -math.inf, math.inf)
 
 
-def outcome(answer, **changes):
+def outcome(verdict, **changes):
     cell = arm(make_record("ngram", "graph_captured", [make_response()]), "ngram")
     fixed = {"mode": "side by side", "candidate": ". (abc)", "reference": "main (def)"}
     fixed |= {"promise": Promise(), "arms": [(cell, cell)], "seconds": 61.0, "measured": "2 rounds"}
-    return Outcome(answer=answer, **fixed | changes)
+    return Outcome(verdict=verdict, **fixed | changes)
 
 
 def test_a_slow_down_and_a_changed_token_are_both_in_every_output(monkeypatch):
