@@ -12,8 +12,8 @@ import pytest
 from pipeline.gate import command
 from pipeline.gate.__main__ import main
 from pipeline.gate.command import Measured
+from tests.pipeline.gate.small_versions import make_version
 from tests.pipeline.gate.test_reference import sweep
-from tests.pipeline.gate.versions import make_version
 
 # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipeline.gate.__main__ import main
-from tests.pipeline.gate.versions import RESPONSE, make_version
+from tests.pipeline.gate.small_versions import RESPONSE, make_version
 
 # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
