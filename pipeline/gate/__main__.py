@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pipeline.config.messages import folded, one_line
 
 DEBUG = "SPECROI_DEBUG"
+OWN = ("__main__", "pipeline", "drafters", "verify")  # a ValueError that these raise is a refusal
 CANNOT_SAY = 2
 STOPPED = 130
 
@@ -65,7 +66,8 @@ def _run(given: Sequence[str]) -> int:
 
 def _said(error: Exception) -> str:
     """Return the line for an error: a refusal's own, or what was raised and where its trace is."""
-    if isinstance(error, ValueError):
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if isinstance(error, ValueError) and frame.f_globals["__name__"].split(".")[0] in OWN:
         return folded(error)
     return f"the gate broke off: {one_line(error)}; {_log()}"
 

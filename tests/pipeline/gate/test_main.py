@@ -25,6 +25,8 @@ BREAKS = [
     OSError(errno.ENOSPC, "No space left on device"),
     ModuleNotFoundError("No module named 'boto3'"),
     AssertionError(),
+    ValueError("operands could not be broadcast together"),  # raised by a library, not by us
+    UnicodeDecodeError("utf-8", b"\x80", 0, 1, "invalid start byte"),
 ]
 
 
