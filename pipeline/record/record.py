@@ -9,7 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pipeline.cell.cell import Abilities
 from pipeline.cell.response import Response
+from pipeline.record.older import older_abilities, older_deploy
 from verify.base import Proof
 
 
@@ -36,6 +38,7 @@ class CellRecord:
         is_baseline: The cell decodes plainly.
         width: Rows of a verify step: draft tokens + 1.
         greedy: Temperature is 0 and no accept length is held, so outputs must equal the baseline's.
+        abilities: What its drafter and verify backend said of themselves.
         status: How the cell ended; `reason` says why when it is not `ok`.
         stop_rule: Why repeating ended: `precise`, or the budget that was spent.
         repetitions: Responses by repetition, each in the order of the prompts.
@@ -56,6 +59,7 @@ class CellRecord:
     is_baseline: bool
     width: int
     greedy: bool
+    abilities: Abilities = field(default_factory=Abilities)
     status: Status = Status.UNFINISHED
     reason: str = ""
     stop_rule: str = ""
@@ -73,6 +77,11 @@ class CellRecord:
     def batch(self) -> int:
         """Requests in flight while it was measured."""
         return int(self.params.get("parallelism.batch", "1"))
+
+    @property
+    def deploy(self) -> str:
+        """The server command that serves the cell, or a comment that says why there is none."""
+        return self.settings.get("deploy") or older_deploy(self.params, self.settings, self.width)
 
     def ended(self, status: Status, reason: str = "") -> CellRecord:
         """Return this record with its end."""
@@ -101,10 +110,13 @@ def load_record(folder: Path) -> CellRecord:
     """Read a cell's folder back, with the repetitions that were finished."""
     plain = json.loads((folder / "record.json").read_text())
     proof = plain.pop("proof")
+    own = plain.pop("abilities", None)
+    abilities = older_abilities(plain["params"]) if own is None else Abilities(**own)
     starts = plain.pop("turns", ())  # its name until 2026-12-01
     starts = plain.pop("group_starts", starts)
     return CellRecord(
         **plain | {"status": Status(plain["status"]), "group_starts": tuple(starts)},
+        abilities=abilities,
         proof=Proof(**proof) if proof else None,
         repetitions=tuple(load_repetition(p) for p in sorted(folder.glob("repetition_*.jsonl"))),
         control=tuple(load_repetition(p) for p in sorted(folder.glob("control_*.jsonl"))),

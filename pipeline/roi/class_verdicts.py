@@ -108,6 +108,7 @@ def situation(record: CellRecord, figures: Figures) -> Situation:
         allreduce_ms=math.nan,
         allreduces=proof.allreduces_per_step if proof else 0.0,
         draft_ms=figures.draft_ms,
+        copies_text=record.abilities.copies_text,
         captured=proof is not None and proof.graph_share > CAPTURED,
     )
 

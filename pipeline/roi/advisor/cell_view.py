@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipeline.cell.cell import Abilities
 from pipeline.judge.comparison import Comparison, interleaved, not_interleaved
 from pipeline.measure import Levers, Measurement
 from pipeline.measure.wording import held_accept_length
@@ -53,9 +54,9 @@ class Seen:
         return self.record.params.get("verify", "")
 
     @property
-    def is_ngram(self) -> bool:
-        """Whether the drafter copies instead of running a model."""
-        return self.drafter.startswith("ngram")
+    def abilities(self) -> Abilities:
+        """What the drafter and the verify backend say of themselves."""
+        return self.record.abilities
 
     @property
     def is_held(self) -> bool:
