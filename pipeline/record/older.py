@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
 
 from pipeline.cell.cell import Abilities
 
@@ -23,6 +25,15 @@ _SERVED = {
     "fused_allreduce": "--flashinfer-allreduce-fusion-backend trtllm",
 }
 UNKNOWN = "# the command that serves this cell was not recorded: measure it again"
+
+
+def abilities_of(plain: Mapping[str, Any]) -> Abilities:
+    """Return the abilities in a record's plain data, which another version may have written."""
+    own = plain.get("abilities")
+    if own is None:
+        return older_abilities(plain["params"])
+    known = {f.name for f in fields(Abilities)}
+    return Abilities(**{name: value for name, value in own.items() if name in known})
 
 
 def older_abilities(params: Mapping[str, str]) -> Abilities:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.cell.cell import Abilities
 from pipeline.cell.response import Response
-from pipeline.record.older import older_abilities, older_deploy
+from pipeline.record.older import abilities_of, older_deploy
 from verify.base import Proof
 
 
@@ -110,13 +110,11 @@ def load_record(folder: Path) -> CellRecord:
     """Read a cell's folder back, with the repetitions that were finished."""
     plain = json.loads((folder / "record.json").read_text())
     proof = plain.pop("proof")
-    own = plain.pop("abilities", None)
-    abilities = older_abilities(plain["params"]) if own is None else Abilities(**own)
+    plain["abilities"] = abilities_of(plain)
     starts = plain.pop("turns", ())  # its name until 2026-12-01
     starts = plain.pop("group_starts", starts)
     return CellRecord(
         **plain | {"status": Status(plain["status"]), "group_starts": tuple(starts)},
-        abilities=abilities,
         proof=Proof(**proof) if proof else None,
         repetitions=tuple(load_repetition(p) for p in sorted(folder.glob("repetition_*.jsonl"))),
         control=tuple(load_repetition(p) for p in sorted(folder.glob("control_*.jsonl"))),
