@@ -26,7 +26,7 @@ DRAFTERS = (
     PaperDrafter("eagle3, 37k samples", 4, 2.0, 2.0, True, "the pivot's own figure"),
     PaperDrafter("eagle3, published for K2.5", 4, 2.30, 2.88, True, f"{public.K25_CARD}; {GOLDEN}"),
     PaperDrafter("eagle3 of K2 on K2.5", 4, 1.5, 1.56, True, "the pivot's own figure"),
-    PaperDrafter("ngram on prose", 8, 1.1, 1.23, False, "the pivot: 41 tok/s at 30 ms"),
+    PaperDrafter("n-gram on prose", 8, 1.1, 1.23, False, "the pivot: 41 tok/s at 30 ms"),
 )
 DEFAULTS = {"batch": "1,8,64", "context": "2048,32768"}
 
