@@ -79,6 +79,16 @@ class CellRecord:
         return int(self.params.get("parallelism.batch", "1"))
 
     @property
+    def held_accept_length(self) -> float:
+        """Accept length that the engine pretended; 0 is the real one."""
+        return float(self.params.get("sampling.held_accept_length", 0))
+
+    @property
+    def dtype(self) -> str:
+        """Type that the engine computed in, as it resolved it; "" if it did not say."""
+        return self.settings.get("dtype", "")
+
+    @property
     def deploy(self) -> str:
         """The server command that serves the cell, or a comment that says why there is none."""
         return self.settings.get("deploy") or older_deploy(self.params, self.settings, self.width)

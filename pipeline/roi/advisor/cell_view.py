@@ -9,7 +9,6 @@ from typing import NamedTuple
 from pipeline.cell.cell import Abilities
 from pipeline.judge.comparison import Comparison, interleaved, not_interleaved
 from pipeline.measure import Levers, Measurement
-from pipeline.measure.wording import held_accept_length
 from pipeline.record.record import CellRecord
 
 DRIFT = 1.1  # what a machine may change between turns without any cell being to blame
@@ -61,7 +60,7 @@ class Seen:
     @property
     def is_held(self) -> bool:
         """Whether the accept length is pretended, so that what was accepted says nothing."""
-        return held_accept_length(self.record) > 0
+        return self.record.held_accept_length > 0
 
     @property
     def is_tree(self) -> bool:
