@@ -158,6 +158,26 @@ class Proposes(Protocol):
 
 
 @runtime_checkable
+class CopiesText(Protocol):
+    """Ability: the drafter may copy text instead of running a model."""
+
+    @property
+    def copies_text(self) -> bool:
+        """Whether it does: then nothing of it can be trained, and a draft costs no forward."""
+        ...
+
+
+@runtime_checkable
+class CarriesNote(Protocol):
+    """Ability: the drafter may have something that a reader of a table must know."""
+
+    @property
+    def note(self) -> str:
+        """A sentence such as which stand-in drafts; empty if there is nothing to know."""
+        ...
+
+
+@runtime_checkable
 class NeedsFiles(Protocol):
     """Ability: the drafter reads files, which can be missing or wrong."""
 

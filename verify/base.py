@@ -272,6 +272,16 @@ class VerifyBackend(Protocol):
         """The backend's name in tables and tags."""
         ...
 
+    @property
+    def captures_verify(self) -> bool:
+        """Whether verify steps are replayed from a capture, as the label has it."""
+        ...
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Whether all-reduce, residual add and norm are one kernel, as the label has it."""
+        ...
+
     def contradiction(self, proof: Proof) -> str | None:
         """Say how the proof contradicts the label, or None. A contradicted cell is void."""
         ...

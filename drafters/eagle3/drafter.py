@@ -61,11 +61,6 @@ class Eagle3:
         object.__setattr__(self, "depth", self.depth or self.num_draft_tokens)
 
     @property
-    def is_chain(self) -> bool:
-        """Whether each draft token follows the one before."""
-        return self.breadth == 1
-
-    @property
     def note(self) -> str:
         """Which head drafts, and what a reader of a table must know of it; empty without one."""
         source = dict(self.heads).get(self.target)

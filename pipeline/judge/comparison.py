@@ -105,11 +105,11 @@ def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> CellRecord | 
     """Return the plain-decode cell whose output a cell must repeat.
 
     For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
-    the one with the eager `extend`, since capture and fusion are what may have broken the others.
+    one whose steps are eager, since capture and fusion are what may have broken the others.
     """
     plain = [r for r in cells if r.is_baseline and r.cell_id != record.cell_id]
     if record.is_baseline:
-        return next((r for r in plain if r.params["verify"] == "extend"), None)
+        return next((r for r in plain if not r.abilities.captures_verify), None)
     same = (r for r in plain if r.params["verify"] == record.params["verify"])
     return next(same, _best_baseline(plain, frozenset()))
 

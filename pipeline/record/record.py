@@ -9,7 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pipeline.cell.cell import Abilities
 from pipeline.cell.response import Response
+from pipeline.record.older import abilities_of, older_deploy
 from verify.base import Proof
 
 
@@ -36,6 +38,7 @@ class CellRecord:
         is_baseline: The cell decodes plainly.
         width: Rows of a verify step: draft tokens + 1.
         greedy: Temperature is 0 and no accept length is held, so outputs must equal the baseline's.
+        abilities: What its drafter and verify backend said of themselves.
         status: How the cell ended; `reason` says why when it is not `ok`.
         stop_rule: Why repeating ended: `precise`, or the budget that was spent.
         repetitions: Responses by repetition, each in the order of the prompts.
@@ -56,6 +59,7 @@ class CellRecord:
     is_baseline: bool
     width: int
     greedy: bool
+    abilities: Abilities = field(default_factory=Abilities)
     status: Status = Status.UNFINISHED
     reason: str = ""
     stop_rule: str = ""
@@ -73,6 +77,21 @@ class CellRecord:
     def batch(self) -> int:
         """Requests in flight while it was measured."""
         return int(self.params.get("parallelism.batch", "1"))
+
+    @property
+    def held_accept_length(self) -> float:
+        """Accept length that the engine pretended; 0 is the real one."""
+        return float(self.params.get("sampling.held_accept_length", 0))
+
+    @property
+    def dtype(self) -> str:
+        """Type that the engine computed in, as it resolved it; "" if it did not say."""
+        return self.settings.get("dtype", "")
+
+    @property
+    def deploy(self) -> str:
+        """The server command that serves the cell, or a comment that says why there is none."""
+        return self.settings.get("deploy") or older_deploy(self.params, self.settings, self.width)
 
     def ended(self, status: Status, reason: str = "") -> CellRecord:
         """Return this record with its end."""
@@ -101,6 +120,7 @@ def load_record(folder: Path) -> CellRecord:
     """Read a cell's folder back, with the repetitions that were finished."""
     plain = json.loads((folder / "record.json").read_text())
     proof = plain.pop("proof")
+    plain["abilities"] = abilities_of(plain)
     starts = plain.pop("turns", ())  # its name until 2026-12-01
     starts = plain.pop("group_starts", starts)
     return CellRecord(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from pipeline.cell.cell import Cell, DescribesStart
+from pipeline.cell.cell import Cell, DescribesStart, LimitsContext
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
@@ -76,7 +76,8 @@ class _Builder:
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
         room = parts["target"].context_length(self.cache)
-        room = min(room, getattr(parts["engine"], "context_length", 0) or room)
+        if isinstance(engine := parts["engine"], LimitsContext):
+            room = min(room, engine.context_length or room)
         max_new = parts["sampling"].max_new_tokens
         check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))

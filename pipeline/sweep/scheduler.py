@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from pipeline.cell.cell import EndsOwnStart
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
@@ -102,8 +103,9 @@ class Scheduler:
 
         An engine with a time-out of its own ends a start itself, and says how far it was.
         """
-        own: float = getattr(running.plan.cell.engine, "start_timeout_s", 0.0)
-        return max(self.start_timeout_s, own + STOP_TIMEOUT_S if own else 0.0)
+        engine = running.plan.cell.engine
+        own = engine.start_timeout_s + STOP_TIMEOUT_S if isinstance(engine, EndsOwnStart) else 0.0
+        return max(self.start_timeout_s, own)
 
     def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""

@@ -198,10 +198,12 @@ class Tracker:
         self.client.log_inputs(run.info.run_id, [DatasetInput(data)])
 
     def _artifacts(self, run: Run, record: CellRecord, folder: Path) -> None:
-        """Send the cell's folder, its proof and the command that reproduces it."""
+        """Send the cell's folder, its proof and the commands that reproduce and deploy it."""
         run_id = run.info.run_id
         self.client.log_artifacts(run_id, str(folder))
         self.client.log_text(run_id, record.command + "\n", "command.txt")
+        if "deploy" in record.settings:
+            self.client.log_text(run_id, record.deploy + "\n", "deploy.txt")
         if record.proof is not None:
             self.client.log_dict(run_id, asdict(record.proof), "proof.json")
 

@@ -29,7 +29,7 @@ def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     _check_held(cell)
     arguments = server_arguments(cell, engine, cache_root())
     target = model_facts(arguments.model, arguments.revision)
-    _check_fusion(arguments, target, version)
+    _check_fusion(cell.verify.name, arguments, target, version)
     _check_fused_rows(cell, arguments)
     _check_tree(cell, engine, arguments)
     if target is not None:
@@ -72,7 +72,9 @@ def _check_held(cell: Cell) -> None:
         )
 
 
-def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version: str) -> None:
+def _check_fusion(
+    name: str, arguments: ServerArguments, target: ModelFacts | None, version: str
+) -> None:
     """Refuse fusion that would change nothing, and sums that no server has."""
     if arguments.mode.allreduce == "auto":
         return
@@ -90,7 +92,7 @@ def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version
         return
     if target.architecture in names(version).fuses_nothing:
         raise ValueError(
-            f"verify=fused_allreduce: the layers of {target.architecture} do not fuse in SGLang"
+            f"verify={name}: the layers of {target.architecture} do not fuse in SGLang"
             f" {version}: the flag would change nothing; use verify=graph_captured"
         )
 
@@ -100,7 +102,7 @@ def _check_fused_rows(cell: Cell, arguments: ServerArguments) -> None:
     rows = arguments.batch * (cell.drafter.num_draft_tokens + 1)
     if arguments.mode.allreduce == "fused" and rows > MOST_FUSED_ROWS:
         raise ValueError(
-            f"verify=fused_allreduce: a step of {arguments.batch} requests has {rows} rows, and"
+            f"verify={cell.verify.name}: a step of {arguments.batch} requests has {rows} rows, and"
             f" SGLang fuses up to {MOST_FUSED_ROWS}; lower parallelism.batch"
         )
 

@@ -8,7 +8,8 @@ from typing import cast
 
 from drafters.base import ServesSglang
 from pipeline.cell.cell import Cell
-from pipeline.engine.sglang.arguments import ALGORITHM
+from pipeline.engine.sglang.arguments import ALGORITHM, BREADTH
+from pipeline.engine.sglang.settings import SglangSettings
 from verify import sglang_plugin as plugin
 from verify.base import ServerMode
 
@@ -44,7 +45,7 @@ def server_environment(cell: Cell, mode: ServerMode, version: str, folder: Path)
         out[plugin.EAGER_VERIFY] = "1"
     if mode.allreduce == "fused":
         out[plugin.SM120_FUSION] = "1"
-    if getattr(cell.engine, "load_format", "") == "dummy":
+    if isinstance(cell.engine, SglangSettings) and cell.engine.load_format == "dummy":
         out[plugin.RANDOM_WEIGHTS] = "1"
     return out | _held(cell)
 
@@ -70,7 +71,7 @@ def _held(cell: Cell) -> dict[str, str]:
     if not held or cell.is_baseline:
         return {}
     # Real draft tokens keep the text alive, but only a chain from a model has them.
-    chain = getattr(cell.drafter, "is_chain", False)
+    chain = cast(ServesSglang, cell.drafter).sglang_arguments().get(BREADTH) == 1
     return {
         "SGLANG_SIMULATE_ACC_LEN": f"{held:g}",
         "SGLANG_SIMULATE_ACC_METHOD": "match-expected",

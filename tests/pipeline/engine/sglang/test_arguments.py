@@ -1,13 +1,14 @@
 """From a cell to a command: one list, the same for both versions, never against the label."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
 from pipeline.cell.cell import Parallelism, Sampling
-from pipeline.engine.sglang.arguments import graph_sizes, server_arguments
+from pipeline.engine.sglang.arguments import deploy_elsewhere, graph_sizes, server_arguments
 from pipeline.engine.sglang.environment import SAFETY, server_environment
 from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.versions import FLAGS
@@ -55,6 +56,32 @@ def test_cells_of_a_comparison_differ_in_their_label_alone(cell):
 
 def test_the_root_is_counted_here_and_nowhere_else(cell):
     assert "--speculative-num-draft-tokens 4" in words(replace(cell, drafter=Ngram()))
+
+
+def test_the_deploy_command_says_where_only_the_plugin_made_verify_eager(cell, ngram_cell):
+    def deploy(cell, verify):
+        return server_arguments(replace(cell, verify=verify), cell.engine, None).deploy()
+
+    assert deploy(ngram_cell, Extend()).startswith("# a server captures verify steps together")
+    for served in (
+        deploy(ngram_cell, GraphCaptured()),
+        deploy(ngram_cell, Extend(scope="all")),
+        deploy(cell, Extend()),
+    ):
+        assert served.startswith("python -m sglang.launch_server")
+
+
+@pytest.mark.parametrize("drafter", [Ngram(breadth=2), Standalone("a/b")], ids=str)
+def test_a_cell_of_another_engine_is_served_by_the_same_arguments(cell, drafter):
+    cell = replace(cell, drafter=drafter)
+    own = server_arguments(cell, cell.engine, None)
+    elsewhere = deploy_elsewhere(cell, Path())
+    for flag, value in own.drafter:
+        assert f"--{flag} {value}" in elsewhere
+    assert set(elsewhere.split()) <= set(own.deploy().split())
+    assert "--attention-backend" not in elsewhere, "nothing was measured of it"
+    eager = deploy_elsewhere(replace(cell, verify=Extend()), Path())
+    assert "--cuda-graph-backend-decode disabled" in eager, "as an engine without a server has it"
 
 
 def test_every_batch_that_can_run_is_captured():
