@@ -1,7 +1,9 @@
-"""Where cells run: Ray on this machine or a cluster of it, a fresh process per cell.
+"""Run each cell in a fresh process of Ray, on this machine or a cluster, and watch that process.
 
-Ray is imported here and in `pipeline.sweep.ray_launcher` alone, and only when it is used: it reads on import
-where it may listen. What is measured when is decided in `pipeline.sweep.scheduler`.
+`RayLauncher` opens Ray and starts a `RayWorker` for a cell; the worker sends it one phase at a
+time and turns a death or a hang into a reason of one line. Ray is imported in this module alone,
+and only when it is used: it reads on import where it may listen. `pipeline.sweep.scheduler` decides
+what is measured when.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Repetitions in turns: cells that are compared are measured side by side, one at a time.
+"""Interleave the repetitions of the cells of a group, one turn of one cell at a time.
 
 A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
 hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
-Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.sweep.cell_process.CellProcess`.
+Knows nothing of Ray: a worker is anything that runs a phase of
+`pipeline.sweep.cell_process.CellProcess`.
 """
 
 from __future__ import annotations

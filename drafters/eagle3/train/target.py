@@ -50,7 +50,7 @@ class Checkpoint(Protocol):
         ...
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor by its Hugging Face name."""
+        """Return a tensor by its Hugging Face name: a matrix [out, in] or a norm [H]."""
         ...
 
     def tokenizer(self) -> Tokenizer:

@@ -79,7 +79,12 @@ class SglangSession:
         self._asker = Asker(self.server, self._folder, cell.sampling, stop_ids, batch)
 
     def warm_up(self, prompts: list[Prompt]) -> None:
-        """Run every kind of step once, uncounted; trace the all-reduces; note plain margins."""
+        """Run every kind of step once, uncounted; trace the all-reduces; note plain margins.
+
+        Raises:
+            ValueError: There are fewer prompts than requests in flight.
+            RuntimeError: The server runs without the plugin.
+        """
         batch = self._cell.parallelism.batch
         if len(prompts) < batch:
             raise ValueError(

@@ -1,7 +1,9 @@
-"""What SGLang calls things, by version: the one place that a new release must change.
+"""Names that SGLang gives its options and files, by version, and the version that is installed.
 
-Read from the sources of the versions named here; `experiments/sglang_grid/record_answers.py` records the answers
-of a real server, and the contract test says which of these names it no longer has.
+A new release changes this module alone. The names are read from the sources of the versions listed;
+`experiments/sglang_grid/record_answers.py` records the answers of a real server, and the contract
+test lists the names that it no longer has. The installed version and its parser are asked in the
+interpreter that will run the server, and refused where they lack an option that we pass.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""One version's cells in a process of its own; `pipeline.gate.versions.process` starts it on that version.
+"""Run one version's cells; `pipeline.gate.versions.process` starts this on that version.
 
     python -P child.py FOLDER
 
 Reads a request a line, JSON, from its input and answers each with a line; ends with its input. An
 error ends it too: the trace is the end of its log. Nothing of the gate is imported, since the
-version may be an older one. Of it are used: the configs in `conf`, `pipeline.sweep.build.build_cells`,
-the `cell`, `prompts` and `record` of what that returns, `Engine.start` and the `Session`.
+version may be an older one. Of it are used: the configs in `conf`,
+`pipeline.sweep.build.build_cells`, the `cell`, `prompts` and `record` of what that returns,
+`Engine.start` and the `Session`.
 """
 
 from __future__ import annotations

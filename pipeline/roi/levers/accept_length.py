@@ -24,7 +24,11 @@ def copies(at: Situation) -> bool:
 
 
 def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield what a longer accept length is worth at today's step time."""
+    """Yield what a longer accept length is worth at today's step time.
+
+    Raises:
+        ValueError: The accept length that is asked for exceeds the width.
+    """
     if not copies(at):  # there is nothing to train
         yield _more_data(at, numbers)
         yield Gain(

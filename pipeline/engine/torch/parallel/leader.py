@@ -115,7 +115,7 @@ class ParallelLlama:
 
     @property
     def caches(self) -> tuple[Tensor, Tensor]:
-        """Rank 0's keys and values."""
+        """Rank 0's keys and values, [L, KV, S, D] each; KV counts the heads of this rank."""
         return self.local.caches
 
     def forward(self, step: StepInput) -> StepOutput:
@@ -187,7 +187,7 @@ class LedPlan:
         self._own, self._mailbox = own, mailbox
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Read a prompt from slot 0 on."""
+        """Read a prompt from slot 0 on, on every rank; tokens and positions are [N] int64."""
         self._mailbox.post("prefill", tokens.numpy().tobytes())
         return self._own.prefill(tokens, positions)
 
