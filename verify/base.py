@@ -55,7 +55,7 @@ class StepInput(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What the target says of each row of a step.
+    """The target's output for each row of a step.
 
     Attributes:
         logits: [W, V] float32, on the model's device. Overwritten by the next step.

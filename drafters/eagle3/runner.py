@@ -15,7 +15,7 @@ from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 
 
 class Scored(NamedTuple):
-    """What a forward says of its rows.
+    """The output of a forward of the head, by row.
 
     Attributes:
         hidden: [W, H], the rows' output states, which the next rows start from.

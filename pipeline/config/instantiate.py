@@ -1,4 +1,8 @@
-"""From a composed config to its objects: our own classes alone, each value of the right kind."""
+"""Build the objects that a composed config names, after checking every value against its field.
+
+Only classes of this package are built. A text where a number belongs, and a number that is not
+positive where it must be, are refused in one line that names the setting.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Where a sweep's numbers come from: the code, the packages and the machine."""
+"""Record where numbers come from: code, packages and machine, and when two machines are the same.
+
+`provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
+machines of one kind share, `fingerprint` hashes those that absolute times need to be compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables behind the main one: speed by class, a step's parts, acceptance by position."""
+"""Write the report's tables: overview, speed by class, a step's parts, acceptance by position."""
 
 from __future__ import annotations
 

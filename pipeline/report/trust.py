@@ -1,4 +1,8 @@
-"""In a few lines, whether the figures can be trusted: ends, outputs, loops and noise."""
+"""Write whether the figures can be trusted: ends, outputs, loops and noise.
+
+`trust` sums them up in a short list; the other public functions list them cell by cell for the
+details.
+"""
 
 from __future__ import annotations
 

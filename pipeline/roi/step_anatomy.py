@@ -1,4 +1,8 @@
-"""A speculative step taken apart, by the sweep's own cells."""
+"""Take a speculative step apart by the sweep's own cells: what each part costs, what would save it.
+
+`anatomy` picks the drafter that serves best. `exchanges` reads the parts off cells that differ in
+the verify backend alone, `inside` off the breakdown of a step, and `rest` bounds what is left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""From composed configs to cells: everything is built and checked before anything runs."""
+"""Build and check the cell of every config before anything runs; print them for a dry run.
+
+A mistake that several cells make is one line, with the settings that tell those cells from
+the others.
+"""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Scheduler:
     def run(self, running_cells: Sequence[RunningCell]) -> None:
         """Start, warm up and repeat until every cell has ended; workers never outlive this.
 
-        A control goes before the cells that it stands beside: it then keeps a repetition before the
-        cells' last one ends them.
+        A control takes its turn before the cells that it is interleaved with: it then keeps a
+        repetition before the cells' last one ends them.
         """
         began = datetime.now(UTC).isoformat(timespec="milliseconds")
         for running in running_cells:

@@ -1,4 +1,7 @@
-"""What a sweep is told beside its cells: where, how long, how precise."""
+"""Read the settings of a sweep that are not a cell's: folders, launcher, stop rule, MLflow.
+
+They hold for the whole sweep, so `check_shared` refuses a grid over any of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
 
 @dataclass(frozen=True)
 class Settings:
-    """What a sweep is told beside its cells.
+    """Settings of a whole sweep, the same for all its cells.
 
     Attributes:
         runs: Folder of all sweeps.

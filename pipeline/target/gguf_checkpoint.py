@@ -1,4 +1,8 @@
-"""Turn a Llama GGUF file into a Hugging Face checkpoint folder, once."""
+"""Convert a Llama GGUF file, its tokenizer included, into a Hugging Face checkpoint folder, once.
+
+The folder holds float32 tensors, the matrices' blocks as they were published, and a tokenizer built
+from the file's vocabulary and merges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A captured target forward: buffers and pointers are fixed once, a step is one call of C."""
+"""Run a target's whole forward as one call of C over fixed buffers; time its sums over ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAULTS = {
 
 
 class PlanOutput(NamedTuple):
-    """What the target says of each row; see `verify.base.StepOutput`.
+    """A step's output by row; see `verify.base.StepOutput`.
 
     Attributes:
         logits: [W, V] float32, a view that the next call overwrites.

@@ -1,4 +1,4 @@
-"""Where training prompts come from: a data set, or the target itself."""
+"""Make training prompts from a data set or from the target itself, and read its chat template."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _SCALE_SAMPLES = 64  # features of as many samples give the channels' usual size
 
 
 class Log(Protocol):
-    """Where a run's figures go beside its folder."""
+    """Where a run's figures go, apart from its folder."""
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
@@ -150,7 +150,7 @@ def train_head(config: DictConfig) -> None:
 def _publish(
     run: Run, head: Head, found: dict[str, float], parts: dict[str, Any], config: DictConfig
 ) -> None:
-    """Write the head, measure it, and write beside it how it came about."""
+    """Write the head, measure it, and write how it came about into its folder."""
     place = run.folder / "head"
     evaluate: Evaluate | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))

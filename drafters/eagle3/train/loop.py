@@ -1,4 +1,4 @@
-"""The steps of a training run: gradients, schedule, metrics, and a state to go on from."""
+"""Train a head: steps, schedule, metrics, and a state on disk from which a stopped run goes on."""
 
 from __future__ import annotations
 

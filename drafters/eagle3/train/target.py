@@ -1,7 +1,8 @@
-"""The target for many sequences at once: hidden states for training, tokens for its data.
+"""Run the target over batches: hidden states for training, tokens for its data.
 
 The engine that measures answers one request at a time and is built for that. Here a batch fills
-the device; the two share weights and mathematics, and a test holds them to each other.
+the device; the two share weights and mathematics, and a test holds them to each other. `GraphStep`
+captures a decoding step of one batch on a GPU.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ DECAY = 0.8  # weight of each further step's loss: later tokens count only if ea
 
 
 class TargetBatch(NamedTuple):
-    """What the target says of a batch.
+    """The target's labels of a batch, and the features that a head reads.
 
     Attributes:
         embeds: [B, T, H], its embedding of the tokens.

@@ -27,7 +27,7 @@ Value = str | int | float
 
 @dataclass(frozen=True)
 class ServerArguments:
-    """All that a cell says of its server.
+    """Translates a cell into the arguments of its server.
 
     Attributes:
         model: Folder or hub id.

@@ -1,4 +1,8 @@
-"""A cell at work on SGLang: its server up, warmed, asked, proven and stopped."""
+"""Measure a cell on an SGLang server: start it, warm it up, ask it, prove what ran and stop it.
+
+`SglangSession` owns the server and the evidence; `Asker` sends requests and turns the replies and
+the plugin's steps into responses.
+"""
 
 from __future__ import annotations
 

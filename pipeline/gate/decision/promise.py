@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def fast_bounds(self) -> tuple[int, ...]:
-        """Rank sums, of values turned about, after each block that rule a slow-down out."""
+        """Rank sums of negated values, after each block, that rule a slow-down out."""
         return bounds(self.block, self.blocks, 1 - self.promise.power)
 
 

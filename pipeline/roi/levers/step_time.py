@@ -1,4 +1,4 @@
-"""Levers that shorten the step: a cheaper verify, draft cost, width, batch."""
+"""Compute the worth of levers that shorten a step: verify, draft and host time, width, batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The fitted cost model: coefficients from one machine, steps of others, and how far off it is."""
+"""Fit the coefficients of a forward's cost to one machine's public measurements, and check them.
+
+The measurements stand in this module with their source. Plain decoding and drafting for one request
+are fitted; drafting for several requests is held back to say how far off the model is.
+"""
 
 from __future__ import annotations
 
