@@ -20,6 +20,7 @@ import psutil
 
 PACKAGES = ("specroi", "torch", "hydra-core", "ray", "mlflow", "datasets", "tokenizers", "sglang")
 MACHINE = ("cpu", "cores", "gpus")  # cells measured on machines that differ here have no ratio
+SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def provenance() -> dict[str, str]:
@@ -85,9 +86,6 @@ def _output(*command: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def machine_class(facts: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,8 @@ from pipeline.measure.measurement import NOISY_SHARE
 from pipeline.measure.wording import code, percent, table
 from pipeline.record.record import CellRecord, Status
 
+LOG_LINES = 12
+
 
 def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield a section of one list for cells that were measured; `notes` has it cell by cell."""
@@ -86,9 +88,6 @@ def _quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         f"What ended repeating: {ended}. Intervals are over prompts (bootstrap, 95 %); the best of"
         " several cells is chosen by these same figures, so a narrow win need not repeat."
     )
-
-
-LOG_LINES = 12
 
 
 def ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:

@@ -16,6 +16,16 @@ from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
 from verify.breakdown import Breakdown
 
+BOUND, INSIDE = "bound", "breakdown of the step"
+LEAST = 0.01  # share of the step below which a part is noise, not a plan
+MENTIONED = 0.1  # share of a part from which on it is said where else it lies
+# What goes when the verify backend is exchanged for the next one.
+GOES = {
+    ("extend", "graph_captured"): "calls, launches and gaps of an eager forward",
+    ("extend", "fused_allreduce"): "calls, launches, gaps and unfused all-reduces",
+    ("graph_captured", "fused_allreduce"): "all-reduces with their residual add and norm apart",
+}
+
 
 @dataclass(frozen=True)
 class Anatomy:
@@ -109,17 +119,6 @@ def _chain(
         if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
     ]
     return sorted(same, key=lambda cell: -cell[1].overall.step_ms / cell[1].overall.plain_ms)
-
-
-BOUND, INSIDE = "bound", "breakdown of the step"
-LEAST = 0.01  # share of the step below which a part is noise, not a plan
-MENTIONED = 0.1  # share of a part from which on it is said where else it lies
-# What goes when the verify backend is exchanged for the next one.
-GOES = {
-    ("extend", "graph_captured"): "calls, launches and gaps of an eager forward",
-    ("extend", "fused_allreduce"): "calls, launches, gaps and unfused all-reduces",
-    ("graph_captured", "fused_allreduce"): "all-reduces with their residual add and norm apart",
-}
 
 
 @dataclass(frozen=True)

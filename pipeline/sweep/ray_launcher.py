@@ -42,6 +42,13 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 INHERITED = ("SPECROI_CACHE", SWEEP_MARK, "HF_HUB_OFFLINE", "HF_HOME")  # a cluster has not these
+DEATH_TIMEOUT_S = 10.0
+TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it
+    "start": "; raise launcher.start_timeout_s above that",
+    "warm_up": "; raise launcher.start_timeout_s above that",
+    "answer": "; raise launcher.repetition_timeout_s, which limits a turn (a prompt, or all prompts"
+    " of a server), or lower sampling.max_new_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -158,15 +165,6 @@ def _joined(mark: str) -> dict[str, str]:
         places = [str(Path(place).absolute()) for place in ours.split(os.pathsep)]
         out["PYTHONPATH"] = os.pathsep.join([*places, "${PYTHONPATH}"])  # Ray fills in the rest
     return out
-
-
-DEATH_TIMEOUT_S = 10.0
-TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it
-    "start": "; raise launcher.start_timeout_s above that",
-    "warm_up": "; raise launcher.start_timeout_s above that",
-    "answer": "; raise launcher.repetition_timeout_s, which limits a turn (a prompt, or all prompts"
-    " of a server), or lower sampling.max_new_tokens",
-}
 
 
 class RayWorker:

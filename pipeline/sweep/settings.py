@@ -23,6 +23,7 @@ from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
+SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,6 @@ def _stop_rule(config: DictConfig) -> StopRule:
         return StopRule(**config.measurement)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
-
-
-SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 def check_shared(configs: Sequence[DictConfig]) -> None:

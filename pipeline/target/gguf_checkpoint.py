@@ -40,6 +40,13 @@ _TOP_NAMES = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+_CONTROL = 3  # GGUF's type of a special token
+_ROLES = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
 
 
 def convert_gguf(path: Path, cache: Path) -> Path:
@@ -182,15 +189,6 @@ def _write_safetensors(
         file.write(struct.pack("<Q", len(text)) + text)
         for name in entries:
             file.write(np.ascontiguousarray(array(name)).data)
-
-
-_CONTROL = 3  # GGUF's type of a special token
-_ROLES = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
 
 
 def write_tokenizer(gguf: Gguf, folder: Path) -> None:

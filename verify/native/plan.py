@@ -24,6 +24,8 @@ _FAULTS = {
     2: "a position outside the key-value cache",
     3: "a row that does not attend itself (the mask's diagonal must be true)",
 }
+_CALLS = 64  # in one measurement
+_REPEATS = 5
 
 
 class PlanOutput(NamedTuple):
@@ -257,10 +259,6 @@ class Plan:
         step.rows, step.start, step.first_logit = len(tokens), start, first_logit
         step.features = features.data_ptr()
         self._check(self._call(self._plan_at, self._step_at))
-
-
-_CALLS = 64  # in one measurement
-_REPEATS = 5
 
 
 def join_times_us(

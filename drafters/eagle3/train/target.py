@@ -17,6 +17,8 @@ from torch.nn import functional
 from drafters.eagle3.model import rms_norm, rotate
 from verify.base import TargetShape
 
+WARM_UPS = 2
+
 # B sequences, T tokens, H hidden, N query heads, K key-value heads, E head width, V vocabulary
 
 
@@ -245,9 +247,6 @@ def _layer(load: _Load, number: int) -> _Layer:
         gate_up=load(f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"),
         down=load(f"{prefix}.mlp.down_proj"),
     )
-
-
-WARM_UPS = 2
 
 
 class GraphStep:

@@ -61,6 +61,16 @@ INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
 
 MOST_FUSED_ROWS = 2048  # a forward of more falls back to the plain all-reduce, silently
 DEVICE_TIMER = "sglang:forward_execution_seconds_total"
+ASK_VERSION_S = 60.0
+ASK_PARSER_S = 300.0
+_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
+_PARSER = """
+import argparse, json, sys
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
+"""
 
 
 @dataclass(frozen=True)
@@ -136,18 +146,6 @@ def fusable(architecture: str, num_layers: int) -> float | None:
         "KimiK25ForConditionalGeneration": 2.0 * num_layers - 1,  # the same layers inside
         "Qwen3ForCausalLM": float(num_layers),
     }.get(architecture)
-
-
-ASK_VERSION_S = 60.0
-ASK_PARSER_S = 300.0
-_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
-_PARSER = """
-import argparse, json, sys
-from sglang.srt.server_args import ServerArgs
-parser = argparse.ArgumentParser()
-ServerArgs.add_cli_args(parser)
-sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
-"""
 
 
 @lru_cache

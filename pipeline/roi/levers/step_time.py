@@ -13,6 +13,8 @@ from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
 
+DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
+
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     """Yield what a cheaper step is worth at today's accept length."""
@@ -78,9 +80,6 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
         Range(min(ends), max(ends), Basis.ASSUMED, "accept_rate; step between flat and linear"),
         f"time the verify step at width {wanted} and at {at.width}",
     )
-
-
-DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def verify_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:

@@ -29,6 +29,8 @@ from verify.ranks import meet
 _PR_SET_PDEATHSIG = 1
 
 PackedStep = tuple[bytes, bytes, bytes, int]  # tokens, positions, mask, start
+_TURN_NS = 100_000  # the shortest that Linux takes
+_SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
 
 
 class Loads(Protocol):
@@ -161,10 +163,6 @@ class VocabularyParallelHead:
         dist.all_gather(list(parts.unbind()), own.contiguous(), group=self._group)
         joined = parts.transpose(0, 1).reshape(len(x), self._world * part)
         return joined[:, : self._vocab_size].contiguous()
-
-
-_TURN_NS = 100_000  # the shortest that Linux takes
-_SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
 
 
 class _Attributes(ctypes.Structure):
