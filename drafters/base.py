@@ -82,7 +82,7 @@ class Context(NamedTuple):
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What an engine tells a drafter that starts beside its target.
+    """The parts of a loaded target that an engine gives to a drafter at its start.
 
     Attributes:
         shape: The target's shape.

@@ -47,7 +47,11 @@ class FusedAllreduce:
         return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
-        """Capture the step at `width` rows with the fused kernel at the end of every block."""
+        """Capture the step at `width` rows with the fused kernel at the end of every block.
+
+        Raises:
+            ValueError: The target runs on one rank.
+        """
         if model.join.allreduce == "none":
             raise ValueError(
                 "verify=fused_allreduce: one rank has nothing to reduce; set parallelism.tp=2 or"

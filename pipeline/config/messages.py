@@ -1,4 +1,7 @@
-"""An error on one line, for a reason or a refusal: some libraries write pages, some nothing."""
+"""Fold an error into one line for a reason or a refusal, and hide passwords in addresses.
+
+Libraries write anything from a page to nothing at all; a cell's reason must fit a table.
+"""
 
 from __future__ import annotations
 

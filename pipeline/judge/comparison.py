@@ -25,7 +25,8 @@ class Comparison:
         exclude: Prompts that loop in any arm that counts; left out of every arm alike.
         measurements: By cell id, of every cell that counts.
         lossless: By cell id, of every greedy cell that was compared.
-        not_interleaved: Ids of cells that count and are known not to have taken turns with the best baseline.
+        not_interleaved: Ids of cells that count and are known not to have taken turns with the best
+            baseline.
     """
 
     records: tuple[CellRecord, ...]

@@ -118,9 +118,9 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def noise(repetitions: Sequence[Sequence[Response]]) -> str:
-    """Say how far repetitions tell tok/s, "" where there is only one.
+    """Write the scatter of tok/s over repetitions, "" where there is only one.
 
-    Student's interval of two is so wide that it tells nobody anything: they are told apart.
+    Of two, Student's interval is too wide to be of use: their difference is written.
     """
     if len(repetitions) < 2:
         return ""

@@ -33,8 +33,8 @@ class CellRecord:
         cell_id: The cell's identity (`Cell.cell_id`).
         comparison: Shared by cells that may be compared (`Cell.comparison`).
         label: Name for people, such as `ngram × extend`.
-        params: The cell's settings, flat (`pipeline.cell.cell.flat`): `drafter`, `verify`, `engine`,
-            `target`, `workload` and dotted names.
+        params: The cell's settings, flat (`pipeline.cell.cell.flat`): `drafter`, `verify`,
+            `engine`, `target`, `workload` and dotted names.
         is_baseline: The cell decodes plainly.
         width: Rows of a verify step: draft tokens + 1.
         greedy: Temperature is 0 and no accept length is held, so outputs must equal the baseline's.
@@ -46,8 +46,8 @@ class CellRecord:
         seconds: Wall time by phase: `start`, `warm_up`, `measure`, `orchestrate`.
         command: The command that reproduces the cell.
         log_tail: The worker's or server's last lines, for a failed cell.
-        group_starts: When the groups began that it took turns in (UTC); cells share the beginning if they
-            were measured side by side. Empty where it was not noted.
+        group_starts: UTC times at which the groups began that the cell was measured in; cells
+            that were interleaved share one. Empty where it was not noted.
         control_id: The plain cell that was measured again beside this one, or "".
         control: Its responses, by repetition.
     """

@@ -1,4 +1,4 @@
-"""What keeps a verdict from being trusted, said in its first line."""
+"""Say what weakens a verdict: pretended acceptance, missing cells, noise, cells not interleaved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""In a few lines, whether the figures can be trusted: ends, outputs, loops and noise."""
+"""Write whether the figures can be trusted: ends, outputs, loops and noise.
+
+`trust` sums them up in a short list; the other public functions list them cell by cell for the
+details.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from pipeline.judge.lossless import Losslessness
 from pipeline.measure.measurement import NOISY_SHARE
 from pipeline.measure.wording import code, percent, table
 from pipeline.record.record import CellRecord, Status
+
+LOG_LINES = 12
 
 
 def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
@@ -82,9 +88,6 @@ def _quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         f"What ended repeating: {ended}. Intervals are over prompts (bootstrap, 95 %); the best of"
         " several cells is chosen by these same figures, so a narrow win need not repeat."
     )
-
-
-LOG_LINES = 12
 
 
 def ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,8 @@
-"""A speculative step taken apart, by the sweep's own cells."""
+"""Take a speculative step apart by the sweep's own cells: what each part costs, what would save it.
+
+`anatomy` picks the drafter that serves best. `exchanges` reads the parts off cells that differ in
+the verify backend alone, `inside` off the breakdown of a step, and `rest` bounds what is left.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,17 @@ from pipeline.measure import Measurement
 from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
 from verify.breakdown import Breakdown
+
+BOUND, INSIDE = "bound", "breakdown of the step"
+LEAST = 0.01  # share of the step below which a part is noise, not a plan
+MENTIONED = 0.1  # share of a part from which on it is said where else it lies
+# What goes when the verify backend is exchanged for the next one: by what it begins to do.
+CAPTURE, FUSE = "capture", "fuse"
+GOES = {
+    frozenset({CAPTURE}): "calls, launches and gaps of an eager forward",
+    frozenset({CAPTURE, FUSE}): "calls, launches, gaps and unfused all-reduces",
+    frozenset({FUSE}): "all-reduces with their residual add and norm apart",
+}
 
 
 @dataclass(frozen=True)
@@ -105,18 +120,6 @@ def _chain(
         if (r.params["drafter"], r.width) == (best.params["drafter"], best.width)
     ]
     return sorted(same, key=lambda cell: -cell[1].overall.step_ms / cell[1].overall.plain_ms)
-
-
-BOUND, INSIDE = "bound", "breakdown of the step"
-LEAST = 0.01  # share of the step below which a part is noise, not a plan
-MENTIONED = 0.1  # share of a part from which on it is said where else it lies
-# What goes when the verify backend is exchanged for the next one: by what it begins to do.
-CAPTURE, FUSE = "capture", "fuse"
-GOES = {
-    frozenset({CAPTURE}): "calls, launches and gaps of an eager forward",
-    frozenset({CAPTURE, FUSE}): "calls, launches, gaps and unfused all-reduces",
-    frozenset({FUSE}): "all-reduces with their residual add and norm apart",
-}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""From composed configs to cells: everything is built and checked before anything runs."""
+"""Build and check the cell of every config before anything runs; print them for a dry run.
+
+A mistake that several cells make is one line, with the settings that tell those cells from
+the others.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompt
 from pipeline.workload.sources import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
+NO_PROMPTS = "not-read"  # in place of the prompts' digest
 
 
 class Refused(ValueError):
@@ -111,9 +116,6 @@ def _named(
     for mistake, jobs in mistakes.items():
         apart = [" ".join(o for o in job if o not in shared) for job in jobs]
         yield mistake if len(jobs) == len(overrides) else f"{mistake} [{'; '.join(apart)}]"
-
-
-NO_PROMPTS = "not-read"  # in place of the prompts' digest
 
 
 def dry_run(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> None:

@@ -1,4 +1,8 @@
-"""One cell on its way through a sweep: its worker, and its record as far as it is."""
+"""Keep a cell's worker and its record while the sweep measures it.
+
+A `RunningCell` stores each repetition as it ends. A `BaselineControl` is a plain cell that a later
+group measures again; it stores its repetitions with the cells that it is interleaved with.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ LOG_LINES = 30
 
 @dataclass
 class RunningCell:
-    """One cell on its way through the sweep.
+    """A cell that the sweep measures: its worker, and its record so far.
 
     Attributes:
         folder: The cell's folder on disk.
@@ -48,7 +52,7 @@ class RunningCell:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is only measured for the cells beside it (`pipeline.sweep.running_cell`)."""
+        """Whether it is a control: its repetitions are kept with other cells."""
         return False
 
     def enough(self, stop_rule: StopRule) -> str:
@@ -79,7 +83,7 @@ class RunningCell:
         self.record = replace(self.record, repetitions=kept)
 
     def keep_control(self, control_id: str, responses: tuple[Response, ...]) -> None:
-        """Store a repetition of the plain cell that took turns with this one."""
+        """Store a repetition of the plain cell that is interleaved with this one."""
         if control_id != self.record.control_id:  # another plain cell's are no use any more
             for path in self.folder.glob("control_*.jsonl"):
                 path.unlink()
@@ -114,7 +118,7 @@ def merge(earlier: Proof | None, now: Proof) -> Proof:
 
 
 def _how(proof: Proof) -> Proof:
-    """Return what a proof says of how steps ran, without how many."""
+    """Return a proof without its counts: how steps ran, not how many."""
     return replace(proof, num_verify_steps=0, num_captured_steps=0, running_requests=0.0)
 
 
@@ -127,29 +131,29 @@ def tail(log: Path) -> str:
 
 @dataclass
 class BaselineControl(RunningCell):
-    """A plain cell that has its record already, measured again for the cells beside it.
+    """A plain cell with a finished record, measured again as the control of a later group.
 
     It is repeated as long as one of them is. What it measures is kept with each of them, so that a
     cell's record is whole by itself; the plain cell's own record stays as it is.
 
     Attributes:
-        others: The cells that it stands beside.
+        others: The cells that it is interleaved with and compared to.
     """
 
     others: Sequence[RunningCell] = ()
 
     @property
     def runs(self) -> bool:
-        """Whether a cell beside it still has to be measured, and it has not failed."""
+        """Whether one of `others` still has to be measured, and the control has not failed."""
         return super().runs and any(other.runs for other in self.others)
 
     @property
     def is_control(self) -> bool:
-        """It is."""
+        """True: its repetitions are kept with `others`."""
         return True
 
     def enough(self, stop_rule: StopRule) -> str:
-        """Go on: the cells beside it say when it is enough."""
+        """Return "": the stop rules of `others` end the control too."""
         return ""
 
     def keep(self, repetition: Repetition) -> None:

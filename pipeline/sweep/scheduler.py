@@ -1,8 +1,9 @@
-"""Repetitions in turns: cells that are compared are measured side by side, one at a time.
+"""Interleave the repetitions of the cells of a group, one turn of one cell at a time.
 
 A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
 hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
-Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.sweep.cell_process.CellProcess`.
+Knows nothing of Ray: a worker is anything that runs a phase of
+`pipeline.sweep.cell_process.CellProcess`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Scheduler:
     def run(self, running_cells: Sequence[RunningCell]) -> None:
         """Start, warm up and repeat until every cell has ended; workers never outlive this.
 
-        A control goes before the cells that it stands beside: it then keeps a repetition before the
-        cells' last one ends them.
+        A control takes its turn before the cells that it is interleaved with: it then keeps a
+        repetition before the cells' last one ends them.
         """
         began = datetime.now(UTC).isoformat(timespec="milliseconds")
         for running in running_cells:

@@ -1,4 +1,4 @@
-"""A sweep that is ready to run: its cells, their turns, the end, and what a person reads of it."""
+"""Run a planned sweep: measure its cells in groups, track and report them, and end it."""
 
 from __future__ import annotations
 

@@ -94,6 +94,9 @@ def dequantise(fmt: str, data: Blocks) -> npt.NDArray[np.float32]:
 
     Returns:
         [rows, values per row], bit-equal to ggml's own unpacking.
+
+    Raises:
+        ValueError: The format is unknown.
     """
     rows = len(data)
     if fmt == "bf16":

@@ -1,4 +1,8 @@
-"""Turn a Llama GGUF file into a Hugging Face checkpoint folder, once."""
+"""Convert a Llama GGUF file, its tokenizer included, into a Hugging Face checkpoint folder, once.
+
+The folder holds float32 tensors, the matrices' blocks as they were published, and a tokenizer built
+from the file's vocabulary and merges.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,13 @@ _TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
+}
+_CONTROL = 3  # GGUF's type of a special token
+_ROLES = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
 }
 
 
@@ -178,15 +189,6 @@ def _write_safetensors(
         file.write(struct.pack("<Q", len(text)) + text)
         for name in entries:
             file.write(np.ascontiguousarray(array(name)).data)
-
-
-_CONTROL = 3  # GGUF's type of a special token
-_ROLES = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
 
 
 def write_tokenizer(gguf: Gguf, folder: Path) -> None:

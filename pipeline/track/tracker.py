@@ -1,4 +1,8 @@
-"""One MLflow experiment, opened: what a sweep sends to it."""
+"""Send a sweep to one MLflow experiment, cell by cell while it runs or whole from disk.
+
+A `Tracker` makes the parent run and its children and sends what they lack, so that sending twice
+changes nothing. `sync` does so for a sweep on disk that the server missed.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _SCALE_SAMPLES = 64  # features of as many samples give the channels' usual size
 
 
 class Log(Protocol):
-    """Where a run's figures go beside its folder."""
+    """Where a run's figures go, apart from its folder."""
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
@@ -96,7 +96,15 @@ class Run:
         sys.stderr.write(f"step {step} of {total}: {shown}\n")
 
     def teach(self, head: Head, scale: Tensor) -> tuple[Head, dict[str, float]]:
-        """Return the trained head, and what it makes of the samples that were kept back."""
+        """Train a head, and examine it on the samples that were kept back.
+
+        Args:
+            head: Where training begins.
+            scale: [3 * H] float32, the usual size of each feature channel.
+
+        Returns:
+            The trained head, and its metrics by name.
+        """
         layers = capture_layers(head.capture_ids, self.target.shape.num_layers)
         teacher = Teacher(self.target, head.vocab, layers, self.course.most_tokens)
         learner = DraftHead(head, scale, self.course.most_tokens, self.course.steps)
@@ -142,7 +150,7 @@ def train_head(config: DictConfig) -> None:
 def _publish(
     run: Run, head: Head, found: dict[str, float], parts: dict[str, Any], config: DictConfig
 ) -> None:
-    """Write the head, measure it, and write beside it how it came about."""
+    """Write the head, measure it, and write how it came about into its folder."""
     place = run.folder / "head"
     evaluate: Evaluate | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))

@@ -24,7 +24,7 @@ DECAY = 0.8  # weight of each further step's loss: later tokens count only if ea
 
 
 class TargetBatch(NamedTuple):
-    """What the target says of a batch.
+    """The target's labels of a batch, and the features that a head reads.
 
     Attributes:
         embeds: [B, T, H], its embedding of the tokens.
@@ -162,7 +162,7 @@ class DraftHead(nn.Module):
 
 
 def accept_length(marks: StepMetrics) -> tuple[Tensor, Tensor]:
-    """Return the sum of accepted draft tokens and the number of drafts, for chains of all steps.
+    """Return the accepted draft tokens and the drafts of all chains, [] int64 each.
 
     A draft starts at every row whose first token belongs to an answer, as a chain would if every
     step committed one token; the ratio plus 1 estimates the accept length.

@@ -33,7 +33,7 @@ EAGER_VERIFY = (
 
 @dataclass(frozen=True)
 class ServerArguments:
-    """All that a cell says of its server.
+    """Translates a cell into the arguments of its server.
 
     Attributes:
         model: Folder or hub id.

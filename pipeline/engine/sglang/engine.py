@@ -26,7 +26,7 @@ class SglangEngine(SglangSettings):
 
     @property
     def resident(self) -> bool:
-        """A server takes its GPUs whole, so no other cell is loaded beside it."""
+        """A server takes its GPUs whole, so no other cell is loaded with it."""
         return False
 
     def num_gpus(self, cell: Cell) -> int:

@@ -1,7 +1,9 @@
-"""What SGLang calls things, by version: the one place that a new release must change.
+"""Names that SGLang gives its options and files, by version, and the version that is installed.
 
-Read from the sources of the versions named here; `experiments/sglang_grid/record_answers.py` records the answers
-of a real server, and the contract test says which of these names it no longer has.
+A new release changes this module alone. The names are read from the sources of the versions listed;
+`experiments/sglang_grid/record_answers.py` records the answers of a real server, and the contract
+test lists the names that it no longer has. The installed version and its parser are asked in the
+interpreter that will run the server, and refused where they lack an option that we pass.
 """
 
 from __future__ import annotations
@@ -59,6 +61,16 @@ INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
 
 MOST_FUSED_ROWS = 2048  # a forward of more falls back to the plain all-reduce, silently
 DEVICE_TIMER = "sglang:forward_execution_seconds_total"
+ASK_VERSION_S = 60.0
+ASK_PARSER_S = 300.0
+_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
+_PARSER = """
+import argparse, json, sys
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
+"""
 
 
 @dataclass(frozen=True)
@@ -134,18 +146,6 @@ def fusable(architecture: str, num_layers: int) -> float | None:
         "KimiK25ForConditionalGeneration": 2.0 * num_layers - 1,  # the same layers inside
         "Qwen3ForCausalLM": float(num_layers),
     }.get(architecture)
-
-
-ASK_VERSION_S = 60.0
-ASK_PARSER_S = 300.0
-_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
-_PARSER = """
-import argparse, json, sys
-from sglang.srt.server_args import ServerArgs
-parser = argparse.ArgumentParser()
-ServerArgs.add_cli_args(parser)
-sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
-"""
 
 
 @lru_cache

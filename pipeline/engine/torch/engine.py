@@ -48,7 +48,11 @@ class TorchEngine:
             raise ValueError(f"engine.threads={self.threads}: 0 (measure) or more")
 
     def check(self, cell: Cell) -> None:
-        """Refuse what this engine cannot run."""
+        """Refuse what this engine cannot run.
+
+        Raises:
+            ValueError: The drafter, verify backend, sampling or parallelism is not for this engine.
+        """
         for setting, part, ability in (
             ("drafter", cell.drafter, Proposes),
             ("verify", cell.verify, BuildsStep),

@@ -152,7 +152,7 @@ class Advice(NamedTuple):
 
 
 def seen(comparison: Comparison) -> Iterator[Seen]:
-    """Yield every cell of a comparison as rules see it."""
+    """Yield a view of every cell of a comparison, with the other cells that rules compare it to."""
     pairs = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
     for record, measurement in pairs:
         others = tuple(pair for pair in pairs if pair[0].cell_id != record.cell_id)

@@ -37,8 +37,9 @@ def host_bound(seen: Seen) -> str:
         if record.abilities.captures_verify and slower > seen.least(record) / HOST_BOUND:
             return (
                 f"eager verify is {number(slower)} times the captured one"
-                f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.interleaving(record)}): most"
-                f" of it is calls and launches; compare drafters on {bare_label(record)} only"
+                f" ({number(eager_ms)} against {number(captured_ms)} ms"
+                f"{seen.interleaving(record)}): most of it is"
+                f" calls and launches; compare drafters on {bare_label(record)} only"
             )
     return ""
 
@@ -56,9 +57,9 @@ def fused_loses(seen: Seen) -> str:
                 return _fused_loses_on_a_cpu(slower)
             return (
                 f"fused verify is {number(100 * (slower - 1))} % slower than captured"
-                f"{seen.interleaving(record)} at width {seen.record.width}: the message is above the"
-                " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a"
-                " narrower step"
+                f"{seen.interleaving(record)} at width {seen.record.width}: the message is above"
+                " the crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding,"
+                " or a narrower step"
             )
     return ""
 

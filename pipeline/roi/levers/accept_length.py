@@ -19,7 +19,11 @@ DRAFT_COST = (1.10, 1.25)
 
 
 def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield what a longer accept length is worth at today's step time."""
+    """Yield what a longer accept length is worth at today's step time.
+
+    Raises:
+        ValueError: The accept length that is asked for exceeds the width.
+    """
     if not at.copies_text:  # there is nothing to train
         yield _more_data(at, numbers)
         yield Gain(

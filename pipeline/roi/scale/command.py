@@ -1,4 +1,4 @@
-"""`python -m pipeline.roi scale=NAME`: the cost model's answer as tables, its check beside it."""
+"""Answer `python -m pipeline.roi scale=NAME`: read its settings, write the cost model's tables."""
 
 from __future__ import annotations
 

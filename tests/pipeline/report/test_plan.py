@@ -17,7 +17,7 @@ from pipeline.report.plots.waterfall import waterfall
 from pipeline.roi.__main__ import main
 from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.step_anatomy import anatomy
-from tests.pipeline.synthetic import make_record, make_response, make_sweep, measured_later
+from tests.pipeline.synthetic import make_sweep, measured_later
 from verify.breakdown import Breakdown
 
 ALONE = {("none", "graph_captured"): (0.0, 10.0), ("eagle3", "extend"): (3.0, 36.0)}
