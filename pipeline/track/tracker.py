@@ -107,9 +107,12 @@ class Tracker:
         Args:
             sweep: A sweep on disk.
             end: MLflow's word for how it ended: `FINISHED`, `FAILED` or `KILLED`.
+
+        Raises:
+            Damaged: A cell's file cannot be read; nothing is sent.
         """
-        parent = self.begin(sweep)
         records = [r for r in sweep.records() if r.status is not Status.UNFINISHED]
+        parent = self.begin(sweep)
         for record in records:
             self.send_cell(sweep, record)
         comparisons = compare(records)
@@ -245,7 +248,9 @@ def sync(folder: Path, uri: str | None = None) -> str:
     sweep = SweepFolder(folder.absolute())
     if not (folder / "sweep.json").is_file():
         raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
-    where = sweep.facts["tracking"]
+    where = sweep.facts.get("tracking")
+    if where is None:
+        raise ValueError(f"{folder / 'sweep.json'}: tracking is missing; the sweep was not tracked")
     to = uri or where["uri"]
     tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
     tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
