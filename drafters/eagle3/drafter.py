@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from drafters.base import TargetInfo
 from drafters.eagle3 import shape as shapes
+from drafters.eagle3.config import read_config
 from drafters.eagle3.shipped import SHIPPED, shipped, unpacked
+from drafters.json_object import json_object
 
 if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
@@ -74,12 +76,16 @@ class Eagle3:
         note = f"{self.name} on {self.target} drafts with the head {source}"
         if self.target in self.stand_ins:
             note += ", a stand-in for the published one, which is for another target"
-        return note
+        return "; ".join([note, *self._assumed()])
 
     def check(self, local: bool = False) -> None:
         """Refuse a head that is missing or not sound; a hub id is right where heads are fetched."""
-        if local or self.folder().is_dir() or not _HUB_ID.fullmatch(self._source()):
+        from drafters.eagle3.checkpoint import check_served
+
+        if local or not (self.folder().is_dir() or _HUB_ID.fullmatch(self._source())):
             self.load()
+        elif (folder := self._folder_here()) is not None:
+            check_served(folder)
 
     def load(self) -> Head:
         """Read the head of the target.
@@ -150,6 +156,28 @@ class Eagle3:
                 " `python -m drafters.eagle3.train`"
             )
         return source
+
+    def _folder_here(self) -> Path | None:
+        """Return the head's folder, of a hub id the cached one; None where there is none."""
+        if self.folder().is_dir():
+            return self.folder()
+        if not _HUB_ID.fullmatch(self._source()):
+            return None
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(self._source(), "config.json")
+        return Path(found).parent if isinstance(found, str) else None
+
+    def _assumed(self) -> tuple[str, ...]:
+        """Return what the head's configuration leaves open, as far as it is here and sound."""
+        folder = self._folder_here()
+        path = None if folder is None else folder / "config.json"
+        if path is None or not path.is_file():
+            return ()
+        try:
+            return read_config(json_object(path), str(path)).assumed
+        except ValueError:
+            return ()  # `check` says so
 
     def _published(self) -> str:
         """Return the folder of the head in the form that SGLang reads, or a hub id as it stands."""
