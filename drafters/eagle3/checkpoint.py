@@ -17,9 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from drafters.eagle3.compact import COMPACT, WEIGHTS, stored_tensors, widened, write_compact
-from drafters.eagle3.config import LAYER_IDS, HeadConfig, read_config, write_config
+from drafters.eagle3.config import LAYER_IDS, head_config, write_config
 from drafters.eagle3.shape import HeadShape, tensor_shapes
-from drafters.json_object import json_object
 from drafters.vocab.load import checked, read_stored, stored_map
 from drafters.vocab.maps import VocabMap, identity
 from verify.base import TargetShape
@@ -45,18 +44,6 @@ class Head:
     vocab: VocabMap
     capture_ids: tuple[int, ...] = ()
     stated: Mapping[str, Any] = field(default_factory=dict)
-
-
-def head_config(folder: Path) -> HeadConfig:
-    """Read the configuration of a head's folder.
-
-    Raises:
-        ValueError: There is none, or as `read_config`.
-    """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} has no config.json; give the folder of an EAGLE-3 head")
-    return read_config(json_object(path), str(path))
 
 
 def load_head(folder: Path) -> Head:

@@ -14,13 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from drafters.eagle3.shape import NUM_FEATURES, HeadShape
+from drafters.json_object import json_object
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _EAGLE = "eagle_config"
+_FULL = "full_attention"
 _ROPES = ("rope_parameters", "rope_scaling")
 _ROPE_THETA = 10_000.0  # where a configuration names none, here and in every engine
 
@@ -132,6 +135,18 @@ class HeadConfig:
     def hides_layers(self) -> bool:
         """Whether the layers' ids stand where SGLang does not look for them."""
         return bool(self.layer_ids) and LAYER_IDS not in (self.stated.get(_EAGLE) or {})
+
+
+def head_config(folder: Path) -> HeadConfig:
+    """Read the configuration of a head's folder.
+
+    Raises:
+        ValueError: There is none, or as `read_config`.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} has no config.json; give the folder of an EAGLE-3 head")
+    return read_config(json_object(path), str(path))
 
 
 def read_config(config: dict[str, Any], source: str) -> HeadConfig:
@@ -263,7 +278,7 @@ class _Settings:
                 )
         layers = self.get("layer_types")
         if layers is not None and not (
-            isinstance(layers, list) and all(kind == "full_attention" for kind in layers)
+            isinstance(layers, list) and all(kind == _FULL for kind in layers)
         ):
             raise ValueError(
                 f"{self._told('layer_types')} is not supported: engines run the head with full"
@@ -307,8 +322,13 @@ def _places(config: dict[str, Any], source: str) -> Iterator[tuple[str, str, Any
 
 
 def _rope(rope: dict[str, Any], place: str, source: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield a rope's settings; Transformers 5 keeps a set for each type of layer."""
+    """Yield a rope's settings; Transformers 5 keeps a set for each type of layer.
+
+    The head's layer is of full attention, so another type's set is not read beside that one's.
+    """
     for key, value in rope.items():
+        if isinstance(value, dict) and key != _FULL and _FULL in rope:
+            continue
         if isinstance(value, dict):
             yield from _rope(_group(rope, key, source), f"{place}.{key}", source)
         elif value is not None and key not in _HARMLESS:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from drafters.base import TargetInfo
 from drafters.eagle3 import shape as shapes
-from drafters.eagle3.config import read_config
+from drafters.eagle3.config import head_config
 from drafters.eagle3.shipped import SHIPPED, shipped, unpacked
-from drafters.json_object import json_object
 
 if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
@@ -171,11 +170,8 @@ class Eagle3:
     def _assumed(self) -> tuple[str, ...]:
         """Return what the head's configuration leaves open, as far as it is here and sound."""
         folder = self._folder_here()
-        path = None if folder is None else folder / "config.json"
-        if path is None or not path.is_file():
-            return ()
         try:
-            return read_config(json_object(path), str(path)).assumed
+            return () if folder is None else head_config(folder).assumed
         except ValueError:
             return ()  # `check` says so
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from drafters.eagle3.checkpoint import head_config, load_head, save_head
+from drafters.eagle3.checkpoint import load_head, save_head
+from drafters.eagle3.config import head_config
 from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import FIXES, read_map, read_stored

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from drafters.eagle3.compact import stored_tensors
-from drafters.eagle3.config import read_config, vocab_size
+from drafters.eagle3.config import head_config, vocab_size
 from drafters.json_object import json_object
 from drafters.vocab.maps import Encoding, VocabMap, encoding_of, reading
 
@@ -113,7 +113,7 @@ def read_stored(source: Path) -> StoredMap:
     path = (source if source.is_dir() else source.parent) / "config.json"
     draft_size = size = None
     if path.is_file() and source.is_dir():
-        shape = read_config(json_object(path), str(path)).shape
+        shape = head_config(source).shape
         draft_size, size = shape.draft_vocab_size, shape.vocab_size
     elif path.is_file() and "t2d" not in maps:
         size = vocab_size(json_object(path), str(path))

@@ -137,7 +137,12 @@ def _tensor_files(folder: Path) -> dict[str, Path]:
         others = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
         found = f"only {others[0]}, which can run code when it is read" if others else "no weights"
         raise ValueError(f"{folder} has {found}; give a folder with safetensors files")
-    files = {name: folder / file for name, file in read_json(index)["weight_map"].items()}
+    parts = read_json(index).get("weight_map")
+    if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+        raise ValueError(f"{index}: weight_map must name a file for each tensor")
+    if away := [part for part in parts.values() if Path(part).name != part]:
+        raise ValueError(f"{index}: {away[0]} is outside of the checkpoint's folder")
+    files = {name: folder / part for name, part in parts.items()}
     if lost := sorted({path.name for path in files.values() if not path.is_file()}):
         raise ValueError(f"{folder}: {lost[0]} is missing ({len(lost)} of its index's files)")
     return files

@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from pipeline.machine.cache import built_once
 from pipeline.target.gguf import Gguf, GgufTensor, dequantise, read_gguf
+from pipeline.target.shape import shape_of, tensor_shapes
 
 MANIFEST = "specroi.json"
 LAYOUT = 2  # of a checkpoint's folder; one of another layout is made again
@@ -66,6 +67,7 @@ def convert_gguf(path: Path, cache: Path) -> Path:
     if folder.is_dir():
         return folder
     gguf = read_gguf(path)
+    _check(gguf)
     values = sum(int(np.prod(tensor.shape)) for tensor in gguf.tensors.values())
     needed = 4 * values + stat.st_size + 8_000_000  # 8 MB for tokenizer.json
     return built_once(folder, needed, lambda partial: _write(gguf, source, partial))
@@ -81,6 +83,51 @@ def _write(gguf: Gguf, source: dict[str, Any], folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_tokenizer(gguf, folder)
     (folder / MANIFEST).write_text(json.dumps({"source": gguf.path.name, **source}))
+
+
+def _check(gguf: Gguf) -> None:
+    """Refuse a file that is no whole model, before anything is written.
+
+    Raises:
+        ValueError: A vocabulary alone, one part of several, or a tensor that is missing, unknown or
+            of another shape than the metadata say.
+    """
+    if (parts := gguf.metadata.get("split.count", 1)) not in (0, 1):
+        told = re.search(r"-(\d+)-of-\d+$", gguf.path.stem)
+        part = int(told[1]) if told else int(gguf.metadata.get("split.no", 0)) + 1
+        lost = next((name for name in _TOP_NAMES if name not in gguf.tensors), "others")
+        raise ValueError(
+            f"{gguf.path}: part {part} of {parts} of a split model (tensor {lost} is missing);"
+            " merge the parts with `llama-gguf-split --merge FIRST_PART OUT.gguf` and name that"
+        )
+    if "token_embd.weight" not in gguf.tensors:
+        why = "holds a part of a model" if gguf.tensors else "holds a vocabulary alone, no tensors"
+        raise ValueError(
+            f"{gguf.path}: tensor token_embd.weight is missing: the file {why}; name the file of"
+            " the whole model"
+        )
+    expected = tensor_shapes(shape_of(_config(gguf), gguf.path))
+    names = {_hf_name(gguf, name): name for name in gguf.tensors}
+    if missing := [name for name in expected if name not in names]:
+        raise ValueError(
+            f"{gguf.path}: tensor {_gguf_name(missing[0])} is missing ({len(missing)} in all);"
+            " install or copy the file again"
+        )
+    for name, wanted in expected.items():
+        if (found := gguf.tensors[names[name]].shape) != wanted:
+            raise ValueError(
+                f"{gguf.path}: {names[name]} is {found}, but the metadata ask for {wanted}"
+            )
+
+
+def _gguf_name(name: str) -> str:
+    """Return GGUF's name of a tensor."""
+    tops = {theirs: ours for ours, theirs in _TOP_NAMES.items()}
+    blocks = {theirs: ours for ours, theirs in _BLOCK_NAMES.items()}
+    if name in tops:
+        return tops[name]
+    layer, part = name.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
+    return f"blk.{layer}.{blocks[part]}.weight"
 
 
 def _config(gguf: Gguf) -> dict[str, Any]:

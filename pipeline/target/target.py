@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.target.gguf_checkpoint import convert_gguf
 from pipeline.target.source import PACKAGE, TOKENIZER, WEIGHTS, hub_folder, is_hub_id, packaged_file
-from pipeline.target.tokenizer import Tokenizer, read_json
+from pipeline.target.tokenizer import Tokenizer, read_json, vocab_size
 from verify.base import TargetShape
 
 if TYPE_CHECKING:
@@ -115,7 +116,10 @@ class Target:
                 " costs; for prompts choose a target with a checkpoint"
             )
         if self.tokenizer_source:
-            return Tokenizer(Path(self.tokenizer_source).expanduser())
+            rows = None
+            with contextlib.suppress(ValueError):  # of a hub id that cannot be asked now
+                rows = vocab_size(self._folder(cache, TOKENIZER))
+            return Tokenizer(Path(self.tokenizer_source).expanduser(), rows)
         return Tokenizer(self._folder(cache, TOKENIZER))
 
     def _folder(self, cache: Path, needed: str) -> Path:
