@@ -6,7 +6,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 import jinja2
 import jinja2.ext
@@ -180,7 +180,7 @@ def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
 class _GenerationTags(jinja2.ext.Extension):
     """Renders what stands between the tags by which training finds the assistant's text."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - as jinja declares it
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         """Return the statements between the tags, in a scope of their own as a call's body."""
