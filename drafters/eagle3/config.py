@@ -234,8 +234,10 @@ class _Settings:
         self.source = source
         self._found: dict[str, tuple[str, Any]] = {}
         for place, name, value in _places(config, source):
-            before = self._found.setdefault(name, (place, value))
-            if before[1] != value:
+            before = self._found.get(name)
+            if before is None:
+                self._found[name] = (place, value)
+            elif before[1] != value:
                 raise ValueError(
                     f"{source}: {before[0]}={_short(before[1])} and {place}={_short(value)}"
                     " contradict each other; keep the one that the head was trained with"
