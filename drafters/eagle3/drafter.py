@@ -109,7 +109,7 @@ class Eagle3:
 
     def capture_layers(self, num_layers: int) -> tuple[int, ...]:
         """Return the target layers whose inputs the head reads."""
-        return shapes.capture_layers(self.load().capture_ids, num_layers)
+        return shapes.capture_layers(head_config(self.folder()).layer_ids, num_layers)
 
     def start(self, target: TargetInfo) -> Eagle3Proposer:
         """Load the head beside its target."""

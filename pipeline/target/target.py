@@ -104,6 +104,20 @@ class Target:
             return RandomCheckpoint(self.shape, getattr(torch, dtype))
         return Checkpoint(self.folder(cache))
 
+    def checked_shape(self, cache: Path) -> TargetShape | None:
+        """Return the shape of a target that the torch engine can load, told from headers alone.
+
+        None for a hub id: its weights may not be here yet, and are checked when they are loaded.
+
+        Raises:
+            ValueError: As `checkpoint`.
+        """
+        from pipeline.target.weight_files import llama_files
+
+        if self.is_random:
+            return self.shape
+        return None if is_hub_id(self.source) else llama_files(self.folder(cache))[0]
+
     def tokenizer(self, cache: Path) -> Tokenizer:
         """Return the target's tokenizer; any architecture's will do.
 
