@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
     from drafters.eagle3.proposer import Eagle3Proposer
     from drafters.eagle3.runner import Runner
+    from verify.base import TargetShape
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -85,6 +86,14 @@ class Eagle3:
             self.load()
         elif (folder := self._folder_here()) is not None:
             check_served(folder)
+
+    def check_fits(self, target: TargetShape) -> None:
+        """Refuse a target of other sizes, or without the layers that the head reads."""
+        from drafters.eagle3.checkpoint import check_fits
+
+        config = head_config(self.folder())
+        check_fits(config.shape, target, f"drafter.heads.{self.target}={self._source()}")
+        shapes.capture_layers(config.layer_ids, target.num_layers)
 
     def load(self) -> Head:
         """Read the head of the target.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drafters.base import NeedsFiles, Proposes
+from drafters.base import FitsTarget, NeedsFiles, Proposes
 from pipeline.machine.cache import cache_root
 from verify.base import BuildsStep, NeedsRanks
 
@@ -99,5 +99,5 @@ def _check_files(cell: Cell) -> None:
     shape = cell.target.checked_shape(cache_root())
     if isinstance(cell.drafter, NeedsFiles):
         cell.drafter.check(local=True)
-    if shape is not None and isinstance(cell.drafter, Proposes):
-        cell.drafter.capture_layers(shape.num_layers)
+    if shape is not None and isinstance(cell.drafter, FitsTarget):
+        cell.drafter.check_fits(shape)

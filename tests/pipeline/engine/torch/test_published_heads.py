@@ -7,6 +7,7 @@ import pytest
 from drafters.eagle3.checkpoint import load_head, save_head
 from drafters.eagle3.shipped import shipped
 from pipeline.cell.cell import flat
+from tests.drafters.eagle3.heads import random_head
 from tests.pipeline.engine.torch.test_session import answer, check, prompt  # noqa: F401
 
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -71,3 +72,28 @@ def test_layers_in_the_input_convention_are_remarked_on_where_a_table_is_read(pu
     noted = flat(check(*CELL, f"drafter.heads.smollm2_135m={inputs}"))["drafter.note"]
     assert "its layers [2, 15, 27] look like the convention that names a layer's input" in noted
     assert "write [1, 14, 26] in eagle_config" in noted
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"eagle_config": {IDS: [1, 14, 29]}},
+            r"layers \(2, 15, 30\): the target has 30; use",
+        ),
+        ({"norm_before_residual": True}, "norm_before_residual=True is not supported"),
+        ({"fc_norm": True}, "fc_norm=True is not supported by the torch engine: use engine=sglang"),
+    ],
+)
+def test_a_head_that_cannot_draft_for_the_target_is_refused_before_anything_starts(
+    published, changed, message
+):
+    folder = published("-".join(changed), **changed)
+    with pytest.raises(ValueError, match=message):
+        check(*CELL, f"drafter.heads.smollm2_135m={folder}")
+
+
+def test_a_head_of_another_target_is_refused_before_anything_starts(tmp_path):
+    save_head(random_head(), tmp_path)
+    with pytest.raises(ValueError, match=r"hidden_size=32, but the target has 576: this head was"):
+        check(*CELL, f"drafter.heads.smollm2_135m={tmp_path}")
