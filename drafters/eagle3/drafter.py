@@ -85,7 +85,8 @@ class Eagle3:
         if local or not (self.folder().is_dir() or _HUB_ID.fullmatch(self._source())):
             self.load()
         elif (folder := self._folder_here()) is not None:
-            check_served(folder)
+            fetched = self.folder().is_dir() or any(folder.glob("*.safetensors"))
+            (check_served if fetched else head_config)(folder)
 
     def check_fits(self, target: TargetShape) -> None:
         """Refuse a target of other sizes, or without the layers that the head reads."""

@@ -168,7 +168,7 @@ def _tensor(
         raise ValueError(f"{path}: {name} has GGML type {kind}; only {known} can be read")
     fmt, values, size = FORMATS[kind]
     rows = math.prod(shape[:-1])
-    if not shape or shape[-1] % values:
+    if not shape or 0 in shape or shape[-1] % values:
         raise ValueError(f"{path}: {name} has shape {shape}, not whole {fmt} blocks")
     num_bytes = rows * shape[-1] // values * size
     piece = data[start + offset : start + offset + num_bytes]

@@ -249,16 +249,27 @@ def write_tokenizer(gguf: Gguf, folder: Path) -> None:
             " so point target.source at the model's Hugging Face folder instead"
         )
     tokens = gguf.required("tokenizer.ggml.tokens")
-    _byte_level_bpe(gguf, tokens).save(str(folder / "tokenizer.json"))
-    config = {
-        role: tokens[gguf.metadata[f"tokenizer.ggml.{key}"]]
-        for role, key in _ROLES.items()
-        if f"tokenizer.ggml.{key}" in gguf.metadata
-    }
+    try:
+        tokenizer = _byte_level_bpe(gguf, tokens)
+        config = _special_tokens(gguf, tokens)
+    except Exception as error:  # noqa: BLE001 - the tokenizers' library raises nothing more special
+        raise ValueError(
+            f"{gguf.path}: the tokenizer's metadata are damaged ({error}); copy the file again"
+        ) from None
+    tokenizer.save(str(folder / "tokenizer.json"))
     if "tokenizer.chat_template" in gguf.metadata:
         config["chat_template"] = gguf.metadata["tokenizer.chat_template"]
     config["model_max_length"] = gguf.required("llama.context_length")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1))
+
+
+def _special_tokens(gguf: Gguf, tokens: list[str]) -> dict[str, Any]:
+    """Return the special tokens' texts by their roles."""
+    return {
+        role: tokens[gguf.metadata[f"tokenizer.ggml.{key}"]]
+        for role, key in _ROLES.items()
+        if f"tokenizer.ggml.{key}" in gguf.metadata
+    }
 
 
 def _byte_level_bpe(gguf: Gguf, tokens: list[str]) -> Tokenizer:

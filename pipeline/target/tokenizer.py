@@ -47,7 +47,10 @@ class Tokenizer:
         """
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise ValueError(f"{folder} has no tokenizer.json; only fast tokenizers can be used")
+            raise ValueError(
+                f"{folder} has no tokenizer.json; only fast tokenizers can be used: Transformers"
+                " writes one with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
         self._folder = folder
         self._tokenizer = _opened(path)
         self._num_rows = num_rows or vocab_size(folder)
@@ -115,7 +118,8 @@ class Tokenizer:
         ids: set[int] = set()
         for name in ("generation_config.json", "config.json"):
             declared = read_json(self._folder / name).get("eos_token_id")
-            ids |= {declared} if isinstance(declared, int) else set(declared or ())
+            several = declared if isinstance(declared, list) else [declared]
+            ids |= {token for token in several if isinstance(token, int)}
             if ids:
                 break
         eos = self._tokenizer.token_to_id(self._specials.get("eos_token", ""))
@@ -158,7 +162,10 @@ def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
 def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
     """Return the template's text from where the different versions of the format keep it."""
     if (folder / "chat_template.jinja").is_file():
-        return (folder / "chat_template.jinja").read_text("utf-8")
+        try:
+            return (folder / "chat_template.jinja").read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{folder}: chat_template.jinja is no text: {error}") from None
     source = config.get("chat_template") or read_json(folder / "chat_template.json").get(
         "chat_template"
     )

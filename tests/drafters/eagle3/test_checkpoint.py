@@ -235,6 +235,24 @@ def test_a_served_head_whose_layers_stand_where_sglang_does_not_look_is_refused(
     drafter(heads={"t": str(folder / "moved")}).check()
 
 
+def test_a_hub_head_is_checked_as_far_as_it_was_fetched(folder, monkeypatch):
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache", lambda *_, **__: str(folder / "config.json")
+    )
+    weights = (folder / "model.safetensors").rename(folder / "later")
+    configure(folder, rope_theta=None)
+    drafter().check()
+    assert "names no rope_theta, so 10000 is assumed" in drafter().note
+    configure(folder, norm_before_residual=True)
+    with pytest.raises(ValueError, match="norm_before_residual=True is not supported"):
+        drafter().check()
+    configure(folder, norm_before_residual=False)
+    weights.rename(folder / "model.safetensors")
+    change(folder, d2t=HEAD.vocab.ids)
+    with pytest.raises(ValueError, match="d2t holds token ids"):
+        drafter().check()
+
+
 def test_a_head_of_another_target_is_refused():
     check_fits(SHAPE, TARGET, "head")
     with pytest.raises(ValueError, match="head: vocab_size=96, but the target has 97"):

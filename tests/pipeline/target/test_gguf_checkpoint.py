@@ -8,7 +8,7 @@ from pipeline.config.compose import compose_each
 from pipeline.sweep.launch import launch
 from pipeline.target.__main__ import main
 from pipeline.target.gguf import read_gguf
-from pipeline.target.gguf_checkpoint import convert_gguf
+from pipeline.target.gguf_checkpoint import convert_gguf, write_tokenizer
 from pipeline.target.target import Target
 
 NORM = {"blk.0.attn_norm.weight": np.ones(576, np.float32)}
@@ -118,6 +118,23 @@ def test_a_tensor_of_another_shape_than_the_metadata_say_is_refused_before_it_is
     with pytest.raises(ValueError, match=rf"{name} is \(512,\), but the metadata ask for \(576,\)"):
         convert_gguf(gguf_file, tmp_path / "cache")
     assert not list(tmp_path.glob("cache/targets/*"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.ggml.bos_token_id", 10**6),
+        ("tokenizer.ggml.merges", ["no-such pair"]),
+        ("tokenizer.ggml.tokens", 7),
+        ("tokenizer.ggml.token_type", [1]),
+    ],
+)
+def test_damaged_metadata_of_a_tokenizer_are_one_line(gguf_file, tmp_path, key, value):
+    whole = read_gguf(gguf_file)
+    damaged = type(whole)(whole.path, whole.metadata | {key: value}, whole.tensors)
+    with pytest.raises(ValueError, match=r"gguf: the tokenizer's metadata are damaged \(") as error:
+        write_tokenizer(damaged, tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_a_fault_while_a_checkpoint_is_written_leaves_nothing_of_it(

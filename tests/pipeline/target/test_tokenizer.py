@@ -95,6 +95,12 @@ def test_a_base_model_continues_the_text(folder):
         tokenizer.render(user("Hi"))
 
 
+def test_a_template_in_another_encoding_is_refused_by_its_file(folder):
+    (folder / "chat_template.jinja").write_bytes("{{ 'é' }}".encode("utf-16"))
+    with pytest.raises(ValueError, match=r"chat_template\.jinja is no text"):
+        Tokenizer(folder)
+
+
 def test_the_generation_config_may_name_several_end_tokens(folder):
     (folder / "generation_config.json").write_text('{"eos_token_id": [0, 5]}')
     assert Tokenizer(folder).stop_ids == {0, 2, 5}
