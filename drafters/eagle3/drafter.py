@@ -179,8 +179,8 @@ class Eagle3:
 
     def _assumed(self) -> tuple[str, ...]:
         """Return what the head's configuration leaves open, as far as it is here and sound."""
-        folder = self._folder_here()
         try:
+            folder = self._folder_here()
             return () if folder is None else head_config(folder).assumed
         except ValueError:
             return ()  # `check` says so

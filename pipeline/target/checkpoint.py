@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from pipeline.target.gguf import FORMATS
 from pipeline.target.gguf_checkpoint import BLOCKS, MANIFEST
 from pipeline.target.shape import tensor_shapes
-from pipeline.target.tokenizer import Tokenizer
+from pipeline.target.tokenizer import Tokenizer, read_json
 from pipeline.target.weight_files import llama_files, opened
 from verify.base import TargetShape
 from verify.native.packed import Packed
@@ -83,7 +82,9 @@ def _digest(folder: Path, files: list[Path]) -> str:
     """
     manifest = folder / MANIFEST
     if manifest.is_file():
-        return str(json.loads(manifest.read_text())["sha256"])
+        if digest := read_json(manifest).get("sha256"):
+            return str(digest)
+        raise ValueError(f"{manifest} names no sha256; delete its folder in the cache")
     sha = hashlib.sha256((folder / "config.json").read_bytes())
     for path in files:
         size = path.stat().st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from pipeline.machine.cache import built_once
 from pipeline.target.gguf import Gguf, GgufTensor, dequantise, read_gguf
 from pipeline.target.shape import shape_of, tensor_shapes
+from pipeline.target.tokenizer import read_json
 
 MANIFEST = "specroi.json"
 LAYOUT = 2  # of a checkpoint's folder; one of another layout is made again
@@ -59,8 +61,9 @@ def convert_gguf(path: Path, cache: Path) -> Path:
         "mtime_ns": stat.st_mtime_ns,
     }
     for manifest in cache.glob(f"targets/{path.stem}-*/{MANIFEST}"):
-        if source.items() <= json.loads(manifest.read_text()).items():
-            return manifest.parent
+        with contextlib.suppress(ValueError):  # a damaged one is told when its folder is opened
+            if source.items() <= read_json(manifest).items():
+                return manifest.parent
     with path.open("rb") as file:
         source["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
     folder = cache / "targets" / f"{path.stem}-{source['sha256'][:12]}-{LAYOUT}"
@@ -100,6 +103,10 @@ def _check(gguf: Gguf) -> None:
             f"{gguf.path}: part {part} of {parts} of a split model (tensor {lost} is missing);"
             " merge the parts with `llama-gguf-split --merge FIRST_PART OUT.gguf` and name that"
         )
+    if (architecture := gguf.metadata.get("general.architecture")) != "llama":
+        raise ValueError(f"{gguf.path}: architecture {architecture!r}; only llama can be read")
+    if scaling := [key for key in gguf.metadata if key.startswith("llama.rope.scaling")]:
+        raise ValueError(f"{gguf.path}: {scaling[0]} is set; scaled rope is not supported")
     if "token_embd.weight" not in gguf.tensors:
         why = "holds a part of a model" if gguf.tensors else "holds a vocabulary alone, no tensors"
         raise ValueError(
@@ -132,10 +139,6 @@ def _gguf_name(name: str) -> str:
 
 def _config(gguf: Gguf) -> dict[str, Any]:
     """Return the model's configuration under Hugging Face's names."""
-    if (architecture := gguf.metadata.get("general.architecture")) != "llama":
-        raise ValueError(f"{gguf.path}: architecture {architecture!r}; only llama can be read")
-    if scaling := [key for key in gguf.metadata if key.startswith("llama.rope.scaling")]:
-        raise ValueError(f"{gguf.path}: {scaling[0]} is set; scaled rope is not supported")
     get = gguf.required
     return {
         "architectures": ["LlamaForCausalLM"],

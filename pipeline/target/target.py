@@ -146,6 +146,12 @@ class Target:
         if path.is_file() and path.suffix == ".gguf":
             return convert_gguf(path, cache)
         if path.is_dir():
+            files = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+            if files:
+                raise ValueError(
+                    f"target.source={self.source}: a folder of GGUF files and no checkpoint's; name"
+                    f" the file itself, such as {files[0]}"
+                )
             return path
         if is_hub_id(self.source):
             return hub_folder(self.source, self.revision, needed)

@@ -95,7 +95,7 @@ class Tokenizer:
             raise ValueError(f"{self._folder} has no chat template")
         try:
             return self._template.render(
-                messages=messages,
+                messages=list(messages),
                 tools=None,
                 documents=None,
                 add_generation_prompt=True,

@@ -96,6 +96,23 @@ def test_what_is_missing_is_named(written, tmp_path, name, tensors, extra, messa
     assert not list(tmp_path.glob("cache/targets/*"))
 
 
+def test_a_folder_of_gguf_files_is_told_to_name_one(written, tmp_path):
+    path = written("vocab.gguf")
+    with pytest.raises(ValueError, match=rf"name the file itself, such as {path}"):
+        Target("t", str(tmp_path)).tokenizer(tmp_path / "cache")
+
+
+def test_a_file_of_another_architecture_is_told_so_whatever_it_lacks(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "mmproj.gguf", "clip")
+    writer.add_tensor("v.patch_embd.weight", EMBEDDING)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ValueError, match="architecture 'clip'; only llama can be read"):
+        Target("t", str(tmp_path / "mmproj.gguf")).folder(tmp_path / "cache")
+
+
 def test_metadata_that_is_missing_is_named(written, tmp_path):
     path = written(
         "m.gguf",

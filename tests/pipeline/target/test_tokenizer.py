@@ -162,6 +162,7 @@ TEMPLATES = {
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
         "{{ turn(m) }}{% endfor %}{{ ns.n }}{{ bos_token }}{{ eos_token }}{{ pad_token }}"
     ),
+    "added_turns": "{% for m in messages + [{'content': 'x'}] %}{{ m.content }}{% endfor %}",
     "slices": (
         "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% endif %}"
         "{{ rest | map(attribute='content') | join('/') }}{{ messages[-1].content.split(' ')[0] }}"
@@ -180,7 +181,7 @@ def test_a_template_renders_as_in_transformers(folder, name):
     theirs, _ = render_jinja_template(
         [TURNS], chat_template=TEMPLATES[name], add_generation_prompt=True, **specials
     )
-    assert tokenizer.render(TURNS) == theirs[0] != ""
+    assert tokenizer.render(tuple(TURNS)) == theirs[0] != ""
 
 
 def test_generation_tags_change_no_token(folder):
