@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from drafters.eagle3.compact import COMPACT, WEIGHTS, stored_tensors, widened, write_compact
-from drafters.eagle3.config import LAYER_IDS, head_config, write_config
+from drafters.eagle3.config import head_config, write_config
+from drafters.eagle3.known_settings import LAYER_IDS
 from drafters.eagle3.shape import HeadShape, tensor_shapes
 from drafters.vocab.load import checked, read_stored, stored_map
 from drafters.vocab.maps import VocabMap, identity

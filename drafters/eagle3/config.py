@@ -4,9 +4,6 @@ One setting stands in several places of the heads that people publish: the rope 
 within `rope_parameters`, the layers at the top or within `eagle_config`. A reader of one place
 takes its default where the other was filled in, and the head drafts worse without a word. So all
 places are read, two that differ are refused, and so is a setting that is not known here.
-
-Source of the names: published heads, SGLang's `LlamaForCausalLMEagle3`, Transformers'
-`LlamaConfig`, NVIDIA Model Optimizer's and SpecForge's exports.
 """
 
 from __future__ import annotations
@@ -17,97 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drafters.eagle3.known_settings import (
+    ALIASES,
+    HARMLESS,
+    LAYER_IDS,
+    NOWHERE,
+    READ,
+    ROPE_NAMES,
+    ROPE_UNUSED,
+    SGLANG_ONLY,
+)
 from drafters.eagle3.shape import NUM_FEATURES, HeadShape
 from drafters.json_object import json_object
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
-LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 _EAGLE = "eagle_config"
 _FULL = "full_attention"
 _ROPES = ("rope_parameters", "rope_scaling")
 _ROPE_THETA = 10_000.0  # where a configuration names none, here and in every engine
-
-# Other names of a setting.
-_ALIASES = {
-    "aux_hidden_state_layer_ids": LAYER_IDS,
-    "dtype": "torch_dtype",
-    "hidden_activation": "hidden_act",
-    "layer_norm_eps": "rms_norm_eps",
-    "norm_eps": "rms_norm_eps",
-}
-# What SGLang runs and this head does not: setting -> the values that mean "not used".
-_SGLANG_ONLY: dict[str, tuple[Any, ...]] = {
-    "num_hidden_layers": (1,),
-    "hidden_act": ("silu", "swish"),
-    "bias": (False,),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
-    "tie_word_embeddings": (False,),
-    "fc_norm": (False,),
-    "use_aux_norm": (False,),
-    "norm_output": (False,),
-    "norm_before_fc": (False,),
-    "use_aux_hidden_state": (True,),
-    "num_aux_hidden_states": (NUM_FEATURES,),
-    "quantization_config": (),
-    "rope_type": ("default",),
-    "partial_rotary_factor": (1,),
-    "rope_is_neox_style": (True,),
-}
-# What no engine here runs under this architecture's name: each would leave it out without a word.
-_NOWHERE: dict[str, tuple[Any, ...]] = {
-    "norm_before_residual": (False,),
-    "sliding_window": (),
-    "use_sliding_window": (False,),
-    "rotary_pct": (1,),
-    "rope_interleave": (False,),
-    "rope_interleaved": (False,),
-    "position_embedding_type": ("rope",),
-    "use_qk_norm": (False,),
-    "qk_norm": (False,),
-    "use_input_layernorm_in_first_layer": (True,),
-    "use_last_layernorm": (True,),
-    "use_mtp_layernorm": (False,),
-    "next_layer_regular": (True,),
-    "has_lm_head": (True,),
-    "eagle_decoder_type": ("llama",),
-    "parallel_draft_step": (1,),
-    "parallel_draft_heads_num_layers": (0, 1),
-    "parallel_drafting": (False,),
-    "num_eagle_features": (NUM_FEATURES,),
-    "embed_scale": (1,),
-    "is_causal": (True,),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-}
-# Read into the shape, checked by a rule of their own, or of no meaning to the forward.
-_SHAPE = {
-    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
-    *("vocab_size", "draft_vocab_size", "rope_theta", "rms_norm_eps", "max_position_embeddings"),
-    *("target_hidden_size", "layer_types", "architectures", "torch_dtype", LAYER_IDS),
-}
-_HARMLESS_NAMES = """
-    model_type transformers_version _name_or_path auto_map target_model_type modal_type
-    tokenizer_class initializer_range attention_dropout hidden_dropout pretraining_tp
-    gradient_checkpointing use_cache max_window_layers original_max_position_embeddings
-    _attn_implementation _attn_implementation_autoset use_bfloat16 torchscript
-    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
-    forced_bos_token_id forced_eos_token_id
-    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty
-    temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
-    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores
-    return_dict return_dict_in_generate output_attentions output_hidden_states
-    remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens chunk_size_feed_forward prefix problem_type task_specific_params
-    id2label label2id finetuning_task pruned_heads tf_legacy_loss is_decoder
-    tie_encoder_decoder cross_attention_hidden_size
-"""
-_HARMLESS = frozenset(_HARMLESS_NAMES.split())
-# Settings within a rope that have a name outside of it too, and the others' values of no effect.
-_ROPE_NAMES = {name: name for name in ("rope_theta", "partial_rotary_factor", "rope_type")} | {
-    "type": "rope_type"
-}
-_ROPE_UNUSED: dict[str, tuple[Any, ...]] = {"rope.factor": (1,), "rope.attention_factor": (1,)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,16 +188,16 @@ class _Settings:
     def refuse_unknown(self) -> None:
         """Refuse settings of another forward, and those that might be of one."""
         rope = {name for name in self._found if name.startswith("rope.")}
-        for name in sorted(self._found.keys() - _SHAPE - _HARMLESS - _SGLANG_ONLY.keys() - rope):
+        for name in sorted(self._found.keys() - READ - HARMLESS - SGLANG_ONLY.keys() - rope):
             value = self.get(name)
             if name == "sliding_window" and self.get("use_sliding_window") is False:
                 continue  # Qwen's way to say that its window is not used
-            if name not in _NOWHERE:
+            if name not in NOWHERE:
                 raise ValueError(
                     f"{self._told(name)} is not a known setting of an EAGLE-3 head, and might"
                     " change its forward; remove it if it does not"
                 )
-            if value not in _NOWHERE[name]:
+            if value not in NOWHERE[name]:
                 raise ValueError(
                     f"{self._told(name)} is not supported: engines read this architecture without"
                     " it, and would draft worse; use a head that was trained without it"
@@ -289,13 +213,13 @@ class _Settings:
 
     def sglang_only(self) -> str:
         """Return the first setting, with its value, that SGLang alone runs."""
-        for name, unused in _SGLANG_ONLY.items():
+        for name, unused in SGLANG_ONLY.items():
             if name in self._found and self.get(name) not in unused:
                 return self._text(name)
         if self.get("target_hidden_size", self.get("hidden_size")) != self.get("hidden_size"):
             return f"{self._text('target_hidden_size')} beside {self._text('hidden_size')}"
         for name in self._found:
-            if name.startswith("rope.") and self.get(name) not in _ROPE_UNUSED.get(name, ()):
+            if name.startswith("rope.") and self.get(name) not in ROPE_UNUSED.get(name, ()):
                 return self._text(name)
         return ""
 
@@ -318,7 +242,7 @@ def _places(config: dict[str, Any], source: str) -> Iterator[tuple[str, str, Any
     for place, group in (("", config), (f"{_EAGLE}.", _group(config, _EAGLE, source))):
         for key, value in group.items():
             if key not in (_EAGLE, *_ROPES) and value is not None:
-                yield f"{place}{key}", _ALIASES.get(key, key), value
+                yield f"{place}{key}", ALIASES.get(key, key), value
         for name in _ROPES:
             yield from _rope(_group(group, name, source), f"{place}{name}", source)
 
@@ -333,8 +257,8 @@ def _rope(rope: dict[str, Any], place: str, source: str) -> Iterator[tuple[str, 
             continue
         if isinstance(value, dict):
             yield from _rope(_group(rope, key, source), f"{place}.{key}", source)
-        elif value is not None and key not in _HARMLESS:
-            yield f"{place}.{key}", _ROPE_NAMES.get(key, f"rope.{key}"), value
+        elif value is not None and key not in HARMLESS:
+            yield f"{place}.{key}", ROPE_NAMES.get(key, f"rope.{key}"), value
 
 
 def _group(config: dict[str, Any], name: str, source: str) -> dict[str, Any]:
@@ -440,11 +364,11 @@ def _kept(
     given = {name for _, name, _ in _places(dict(stated), "")}
     open_ = {"rope_theta", "hidden_act", "max_position_embeddings"} - given
     written = {name: value for name, value in written.items() if name not in open_}
-    inner = {k: v for k, v in (stated.get(_EAGLE) or {}).items() if _ALIASES.get(k, k) != LAYER_IDS}
-    outer = {k: v for k, v in stated.items() if k not in _ALIASES and k not in (_EAGLE, LAYER_IDS)}
+    inner = {k: v for k, v in (stated.get(_EAGLE) or {}).items() if ALIASES.get(k, k) != LAYER_IDS}
+    outer = {k: v for k, v in stated.items() if k not in ALIASES and k not in (_EAGLE, LAYER_IDS)}
     for name in inner.keys() & written.keys():
         inner[name] = written[name]
-    inner = {name: value for name, value in inner.items() if name not in _ALIASES}
+    inner = {name: value for name, value in inner.items() if name not in ALIASES}
     return outer | written | {_EAGLE: inner | eagle}
 
 
