@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.base import NeedsFiles, ServesSglang
+from drafters.eagle3.config import head_config
+from drafters.eagle3.shape import capture_layers
 from pipeline.engine.sglang.arguments import DRAFT_PATH, ServerArguments, server_arguments
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import ModelFacts, model_facts
@@ -136,12 +138,19 @@ def _check_drafter_fits(arguments: ServerArguments, target: ModelFacts) -> None:
     draft = model_facts(path)
     if draft is None:
         return
-    standalone = given["speculative-algorithm"] == "STANDALONE"
-    for name in ("vocab_size",) if standalone else ("vocab_size", "hidden_size"):
-        ours, wanted = getattr(draft, name), getattr(target, name)
-        if ours != wanted:
+    wanted = {"vocab_size": draft.vocab_size, "hidden_size": draft.hidden_size}
+    if given["speculative-algorithm"] == "STANDALONE":
+        del wanted["hidden_size"]
+    elif (Path(path) / "config.json").is_file():
+        head = head_config(Path(path))
+        wanted = {"vocab_size": head.shape.vocab_size, "hidden_size": head.target_hidden_size}
+        if head.layer_ids:
+            capture_layers(head.layer_ids, target.num_layers)
+    for name, ours in wanted.items():
+        theirs = getattr(target, name)
+        if ours != theirs:
             raise ValueError(
-                f"drafter {path}: {name}={ours}, but the target has {wanted}; choose one that was"
+                f"drafter {path}: {name}={ours}, but the target has {theirs}; choose one that was"
                 " made for this target"
             )
 
