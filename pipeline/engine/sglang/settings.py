@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.engine.sglang.extras import checked_extras
-from pipeline.engine.sglang.versions import VERSIONS, installed_version, names
-
-NEWEST = list(VERSIONS)[-1]
+from pipeline.engine.sglang.versions import NEWEST, VERSIONS, installed_version, names
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,11 @@ class SglangSettings:
     def __post_init__(self) -> None:
         """Freeze what yaml gives, and check names and ranges."""
         object.__setattr__(self, "extra_args", tuple(str(word) for word in self.extra_args))
-        checked_extras(self.extra_args)
         if self.version != "auto":
             names(self.version)
+        if self.extra_args:
+            known = self.known_version
+            checked_extras(self.extra_args, known if known in VERSIONS else NEWEST)
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"engine.load_format={self.load_format}: must be auto or dummy")
         if not 0 < self.mem_fraction < 1:

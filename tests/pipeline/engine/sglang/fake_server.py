@@ -311,7 +311,7 @@ def main(arguments: list[str]) -> None:
         say(VERSION)
     elif arguments[0] == "-c":
         time.sleep(5 if FAULT == "parser_is_slow" else 0)
-        say(json.dumps(options()))
+        say(json.dumps([{"names": [name]} for name in options()]))
     else:
         serve(arguments[2:])
 
