@@ -1,8 +1,9 @@
 """SGLang's own options, recorded from its parser: what it would refuse is refused at once.
 
 A server reads its arguments after it has imported everything, half a minute later. The same library
-parses here, so that beginnings are completed and values are taken exactly as there.
-`experiments/sglang_grid/record_answers.py` writes the files.
+parses here, so that beginnings are completed and values are taken exactly as there. The files were
+read from the released packages on a machine without a GPU, and their names are those that real
+servers answered; `experiments/sglang_grid/record_answers.py` writes them where a server runs.
 """
 
 from __future__ import annotations

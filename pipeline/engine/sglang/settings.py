@@ -51,11 +51,7 @@ class SglangSettings:
     def __post_init__(self) -> None:
         """Freeze what yaml gives, and check names and ranges."""
         object.__setattr__(self, "extra_args", tuple(str(word) for word in self.extra_args))
-        if self.version != "auto":
-            names(self.version)
-        if self.extra_args:
-            known = self.known_version
-            checked_extras(self.extra_args, known if known in VERSIONS else NEWEST)
+        self._check_extra_args()
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"engine.load_format={self.load_format}: must be auto or dummy")
         if not 0 < self.mem_fraction < 1:
@@ -73,3 +69,11 @@ class SglangSettings:
         return (
             (installed_version(self.python) or NEWEST) if self.version == "auto" else self.version
         )
+
+    def _check_extra_args(self) -> None:
+        """Refuse a version that is not known, and arguments that it would not take."""
+        if self.version != "auto":
+            names(self.version)
+        if self.extra_args:
+            known = self.known_version
+            checked_extras(self.extra_args, known if known in VERSIONS else NEWEST)
