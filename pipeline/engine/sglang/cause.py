@@ -286,8 +286,8 @@ _NOISE_HEADING = re.compile(
 )
 _NATIVE = re.compile(
     r"^terminate called|^Fatal Python error: |CUDA [Ee]rror \(|^CUDA [Ee]rror: "
-    r"|\bSegmentation fault|Segfault encountered|\*\*\* SIG[A-Z]+ received|\*\*\* Process received signal|^Bus error"
-    r"|^Illegal instruction|^Aborted|[Oo]ut of memory: Killed process|\boom-kill\b"
+    r"|\bSegmentation fault|Segfault encountered|\*\*\* SIG[A-Z]+ received"
+    r"|\*\*\* Process received signal|^Bus error|^Illegal instruction|^Aborted|[Oo]ut of memory: Killed process|\boom-kill\b"
     r"|Assertion [`'].*failed|symbol lookup error: |error while loading shared libraries"
     r"|^double free|^free\(\): |^malloc\(\): |^malloc_|^munmap_chunk|^corrupted |stack smashing"
     r"|terminated with exception: |\bCRITICAL\b"

@@ -273,6 +273,9 @@ def load(given: dict[str, str]) -> None:
     for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
         assert name in os.environ, name
     say("Load weight begin. avail mem=100 GB")
+    if log := os.environ.get("FAKE_LOG"):
+        say(Path(log).read_text())
+        sys.exit(1)
     if FAULT == "dies_at_start":
         say("ValueError: no kernel image is available")
         sys.exit(1)
