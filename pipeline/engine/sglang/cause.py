@@ -102,7 +102,9 @@ class _Finder:
         self._before = line
 
     def _open(self, introduced_by: str) -> None:
-        """Begin a traceback."""
+        """Begin a traceback, unless it is the message of the one that is open."""
+        if self._headings and _CLASS_ALONE.match(introduced_by):
+            return
         before = "" if introduced_by else self._before
         self._source, self._raised = "", None
         if self._link:
@@ -128,13 +130,10 @@ class _Finder:
         """Take in a line that begins at the margin."""
         if self._headings and not has_prefix and _RAISED.match(line):
             self._close(line)
-        elif found := _ended_child(line):
-            self._add(*found)
-        elif self._what and (thrown := _WHAT.search(line)):
-            self.candidates[-1].texts, self._what = [thrown.group(1)], False
-        elif _NATIVE.search(line):
-            self._what = line.startswith("terminate called")
-            self._add(Rank.FATAL, line)
+        elif self._raised is not None and _CLASS_ALONE.match(self._raised.texts[-1]):
+            self._raised.texts[-1] += f" {line}"
+        elif self._read_end(line):
+            pass
         elif self._raised is not None:
             self._read_message(self._raised, line)
         elif _LOOSE.match(line) and not has_prefix:
@@ -142,11 +141,24 @@ class _Finder:
         elif not _BORING.search(line):
             self.last_line = line
 
+    def _read_end(self, line: str) -> bool:
+        """Take in a word of how a process ended, from its parent, from C++ or from the system."""
+        if found := _ended_child(line):
+            self._add(*found)
+        elif self._what and (thrown := _WHAT.search(line)):
+            self.candidates[-1].texts, self._what = [thrown.group(1)], False
+        elif _NATIVE.search(line):
+            self._what = line.startswith("terminate called")
+            self._add(Rank.FATAL, line)
+        else:
+            return False
+        return True
+
     def _close(self, line: str) -> None:
         """End a traceback with what was raised."""
         rank = self._headings.pop()
-        if not line.partition(":")[2].strip() and self._source:
-            line = f"{line.rstrip(':')}: {self._source}"
+        if ":" not in line and self._source:
+            line = f"{line}: {self._source}"
         if self._link and self.candidates:
             self._raised = self.candidates[-1]
             self._raised.texts.append(line)
@@ -171,7 +183,7 @@ class _Finder:
         elif rank <= Rank.LOOSE and _ECHO.search(text):
             rank = Rank.ECHO
         elif rank <= Rank.LOOSE and _FOLLOWED.search(text):
-            rank = Rank.FOLLOWED
+            rank = Rank.FOLLOWED if rank is Rank.FATAL else Rank.ECHO
         self.candidates.append(Candidate(rank, [text]))
         return self.candidates[-1]
 
@@ -182,9 +194,10 @@ def first_cause(path: Path) -> str:
     for line in log_lines(path, TELLING):
         finder.read(line)
     best = min(finder.candidates, key=lambda candidate: candidate.rank, default=None)
-    text = best.text if best is not None else finder.last_line or "it said nothing"
-    if best is not None and best.rank is Rank.ECHO and finder.last_line:
-        text = f"{text}; its last line: {finder.last_line}"
+    text = finder.last_line or "it said nothing" if best is None else best.text
+    if best is not None and best.rank >= Rank.ECHO:
+        reason = best.text if best.text.endswith(_SILENT) else "it said no reason"
+        text = f"{reason}; its last line: {finder.last_line}" if finder.last_line else reason
     text = masked(folded(text))
     return text if len(text) <= CAUSE_LENGTH else f"{text[:CAUSE_LENGTH]} …"
 
@@ -249,9 +262,11 @@ def _ended_child(line: str) -> tuple[Rank, str] | None:
     if found is None:
         return None
     who, status = next(name for name in found.groups()[:-1] if name), int(found.groups()[-1])
-    who = f"the scheduler of rank {who}" if who.isdecimal() else who
+    who = {"Exit": "a scheduler"}.get(
+        who, f"the scheduler of rank {who}" if who.isdecimal() else who
+    )
     if status >= 0:
-        return Rank.ECHO, f"{who} ended with exit code {status} and said no reason"
+        return Rank.ECHO, f"{who} ended with exit code {status}{_SILENT}"
     try:
         name = signal.Signals(-status).name
     except ValueError:
@@ -260,6 +275,7 @@ def _ended_child(line: str) -> tuple[Rank, str] | None:
     return Rank.SIGNAL, f"{who} crashed with exit code {status}: {name}{why}"
 
 
+_SILENT = " and said no reason"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(r"\[(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?[^\]]*\] ?")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")  # of torch, before each line of a traceback
@@ -271,6 +287,7 @@ _LINK = re.compile(
 _LEVEL = r"(?!(?:INFO|DEBUG|WARN|WARNING|ERROR|CRITICAL|NOTE|Note|future)\b)"
 _CLASS = r"(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Exit|Interrupt|Timeout|Iteration)"
 _RAISED = re.compile(rf"^{_LEVEL}(?:[A-Za-z_][\w.]*: |{_CLASS}:?$)")
+_CLASS_ALONE = re.compile(r"^[A-Za-z_][\w.]*:$")
 _LOOSE = re.compile(
     rf"^(?:{_CLASS}(?:: .*|:?)$|ERROR: +\[Errno|[\w. -]+: error: |Killed$|(?:nvcc|ptxas) +fatal)"
 )
@@ -287,7 +304,8 @@ _NOISE_HEADING = re.compile(
 _NATIVE = re.compile(
     r"^terminate called|^Fatal Python error: |CUDA [Ee]rror \(|^CUDA [Ee]rror: "
     r"|\bSegmentation fault|Segfault encountered|\*\*\* SIG[A-Z]+ received"
-    r"|\*\*\* Process received signal|^Bus error|^Illegal instruction|^Aborted|[Oo]ut of memory: Killed process|\boom-kill\b"
+    r"|\*\*\* Process received signal|^Bus error|^Illegal instruction|^Aborted"
+    r"|[Oo]ut of memory: Killed process|\boom-kill\b"
     r"|Assertion [`'].*failed|symbol lookup error: |error while loading shared libraries"
     r"|^double free|^free\(\): |^malloc\(\): |^malloc_|^munmap_chunk|^corrupted |stack smashing"
     r"|terminated with exception: |\bCRITICAL\b"
@@ -319,7 +337,7 @@ _LOOK_UP = re.compile(
     r"^(?:\w+\.)*(?:KeyError|IndexError|AttributeError|StopIteration|gaierror|Empty|LookupError)\b"
 )
 _LAST_ERROR = re.compile(r"^Last error:")
-_REPORTS = re.compile(r"(?:[:(]|output.{0,12}|status \d+\.?)$")
+_REPORTS = re.compile(r"(?:[:(]|output.{0,12}|status \d+\.?|validation errors? for \S+)$")
 _COMPLAINT = re.compile(
     r"\b(?:fatal|error|not found|unsupported|undefined|killed)\b", re.IGNORECASE
 )

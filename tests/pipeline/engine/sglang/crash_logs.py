@@ -317,4 +317,57 @@ LOGS = {
         "OSError: cannot reach https://***@hub.example/m: 401",
     ),
     "no word at all": ("\n\n", "it said nothing"),
+    "an error whose message begins on the next line": (
+        SPAWN
+        + "ImportError: \n[sgl_kernel] CRITICAL: Could not load any common_ops library!\n\n"
+        + "Attempted locations:\n1. Architecture-specific pattern\n"
+        + parent(),
+        "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!",
+    ),
+    "an error whose message is a traceback": (
+        scheduler(
+            "tvm.error.InternalError: Traceback (most recent call last):\n  2: run()\n"
+            '  File "/src/norm.cu", line 88\nInternalError: Check failed: hidden % 8 == 0'
+        ),
+        "InternalError: Check failed: hidden % 8 == 0",
+    ),
+    "a validator's error": (
+        scheduler(
+            "pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+            "rope_scaling\n  Value error, unknown rope type [type=value_error]"
+        ),
+        "1 validation error for ModelConfig Value error, unknown rope type",
+    ),
+    "a logged failure and the parent's broken pipe": (
+        f"[{NOW} TP0] Failed to load the model: Traceback (most recent call last):\n"
+        '  File "/x.py", line 1, in load\n    f()\nOSError: model.safetensors is truncated\n'
+        'Traceback (most recent call last):\n  File "/usr/lib/connection.py", line 399, in _recv\n'
+        "    raise EOFError\nEOFError\n",
+        "OSError: model.safetensors is truncated",
+    ),
+    "an older parent that saw a kill": (
+        f"[{NOW}] Load weight begin.\n[{NOW}] Rank 0 scheduler is dead. Please check if there are"
+        f" relevant logs.\n[{NOW}] Exit code: -9\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/connection.py", line 399, in _recv\n    raise EOFError\nEOFError\n',
+        "a scheduler crashed with exit code -9: SIGKILL",
+    ),
+    "a broken pipe alone": (
+        f"[{NOW}] Load weight begin. avail mem=9 GB\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/connection.py", line 399, in _recv\n    raise EOFError\nEOFError\n',
+        "it said no reason; its last line: Load weight begin.",
+    ),
+    "memory of a rank while others wait for it": (
+        scheduler(MEMORY, " TP3")
+        + scheduler("RuntimeError: [gloo/pair.cc:534] Connection reset by peer", " TP0") * 3
+        + parent(3),
+        MEMORY,
+    ),
+    "NCCL's timeout": (
+        "[rank1]:[E304 05:06:07.123 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective"
+        " operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE) ran for 600000 milliseconds\n"
+        "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "  what():  [PG ID 0 Rank 1] Watchdog caught collective operation timeout: ALLREDUCE\n"
+        + parent(1, -6),
+        "[PG ID 0 Rank 1] Watchdog caught collective operation timeout: ALLREDUCE",
+    ),
 }
