@@ -12,6 +12,7 @@ from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import read_map, read_stored
 from drafters.vocab.remap import remap
+from pipeline.config.messages import guarded
 
 _CHAIN = 3  # draft tokens of the chain whose accept length the report caps
 
@@ -81,4 +82,4 @@ def _map_lines(name: str, facts: MapFacts) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m drafters.vocab", main))

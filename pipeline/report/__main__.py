@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.config.messages import masked
+from pipeline.config.messages import guarded, masked
 from pipeline.record.record import CellRecord
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
@@ -70,4 +70,4 @@ def _read(given: Mapping[str, str]) -> tuple[list[CellRecord], Path, dict[str, s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.report", main))
