@@ -62,7 +62,7 @@ class Candidate:
     @property
     def text(self) -> str:
         """The first error that says something; where it is a mere look-up, what it led to."""
-        texts = [text for text in self.texts if not _ECHO.search(text)] or self.texts
+        texts = [t for t in self.texts if not (_ECHO.search(t) or _NOISE.match(t))] or self.texts
         first, last = texts[0], texts[-1]
         if first == last or last.endswith(first.partition(": ")[2]):
             return first
@@ -157,6 +157,8 @@ class _Finder:
     def _close(self, line: str) -> None:
         """End a traceback with what was raised."""
         rank = self._headings.pop()
+        if follows := _PREFIX.search(line):  # another process wrote on, without a line's end
+            line = line[: follows.start()]
         if ":" not in line and self._source:
             line = f"{line}: {self._source}"
         if self._link and self.candidates:
@@ -300,6 +302,7 @@ _HANDLED_HEADING = re.compile(
 )
 _NOISE_HEADING = re.compile(
     r"never retrieved|Exception ignored in|Exception in callback|^ERROR: *$|shutdown"
+    r"|Logging error"
 )
 _NATIVE = re.compile(
     r"^terminate called|^Fatal Python error: |CUDA [Ee]rror \(|^CUDA [Ee]rror: "

@@ -370,4 +370,29 @@ LOGS = {
         + parent(1, -6),
         "[PG ID 0 Rank 1] Watchdog caught collective operation timeout: ALLREDUCE",
     ),
+    "a logger that is interrupted by its signal": (
+        scheduler(KERNEL) + "--- Logging error ---\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/logging/__init__.py", line 1113, in emit\n    stream.write(msg)\n'
+        "RuntimeError: reentrant call inside <_io.BufferedWriter name='<stderr>'>\nCall stack:\n"
+        '  File "/opt/sg/engine.py", line 343, in sigquit_handler\n    logger.error(\n'
+        "Message: 'Received sigquit from a child process. It usually means the child failed.'\n"
+        "Arguments: ()\n",
+        KERNEL,
+    ),
+    "the same, before the scheduler's own words": (
+        "--- Logging error ---\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/logging/__init__.py", line 1113, in emit\n    stream.write(msg)\n'
+        "RuntimeError: reentrant call inside <_io.BufferedWriter name='<stderr>'>\n"
+        + scheduler(MEMORY),
+        MEMORY,
+    ),
+    "lines that two processes wrote into one": (
+        f"[{NOW} TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        f'  File "/opt/sg/a.py", line 3, in f\n    g()\n{MEMORY}{ECHO}',
+        MEMORY,
+    ),
+    "an interruption while an error is handled": (
+        scheduler(chained(MEMORY, "KeyboardInterrupt")) + ECHO,
+        MEMORY,
+    ),
 }
