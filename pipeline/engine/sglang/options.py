@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,9 +19,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FOLDER = Path(__file__).with_name("recorded_options")
+
+
+def _finite(text: str) -> float:
+    """Return the number that a text is.
+
+    Raises:
+        ValueError: It is none, not a number, or infinite.
+    """
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
 _READS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "int": ("a whole number", int),
-    "float": ("a number", float),
+    "float": ("a number", _finite),
     "json": ("JSON", json.loads),
 }
 

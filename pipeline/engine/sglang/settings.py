@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipeline.engine.sglang.extras import checked_extras
@@ -57,10 +58,12 @@ class SglangSettings:
         if not 0 < self.mem_fraction < 1:
             raise ValueError(f"engine.mem_fraction={self.mem_fraction}: between 0 and 1")
         for name in ("start", "request", "hang", "stop", "fence"):
-            if getattr(self, f"{name}_timeout_s") <= 0:
-                raise ValueError(f"engine.{name}_timeout_s must be more than 0")
+            if not 0 < (seconds := getattr(self, f"{name}_timeout_s")) < math.inf:
+                raise ValueError(
+                    f"engine.{name}_timeout_s={seconds}: must be more than 0, and finite"
+                )
         for name, least in (("page_size", 1), ("context_length", 0), ("max_total_tokens", 0)):
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"engine.{name}={getattr(self, name)}: {least} or more")
 
     @property

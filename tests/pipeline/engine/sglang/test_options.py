@@ -99,6 +99,8 @@ def test_every_unique_beginning_of_a_decided_option_is_refused_like_the_whole(ve
         (["--watchdog-timeout"], r"--watchdog-timeout: expected one argument"),
         (["--watchdog-timeout", "--log-level", "info"], r"--watchdog-timeout: expected one"),
         (["--watchdog-timeout", "soon"], r"--watchdog-timeout: 'soon' is not a number"),
+        (["--watchdog-timeout", "nan"], r"--watchdog-timeout: 'nan' is not a number"),
+        (["--watchdog-timeout=-inf"], r"'-inf' is not a number"),
         (["--watchdog-timeout="], r"--watchdog-timeout: '' is not a number"),
         (["--chunked-prefill-size", "1.5"], r"'1\.5' is not a whole number"),
         (["--schedule-policy", "nonsense"], r"takes lpm, random, .*, not 'nonsense'"),
@@ -163,3 +165,20 @@ def test_a_setting_that_the_parser_would_refuse_is_named_before_a_server_starts(
     engine = replace(cell.engine, version=version, **{setting: value})
     with pytest.raises(ValueError, match=message):
         engine.check(replace(cell, engine=engine))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0, -1.0])
+@pytest.mark.parametrize(
+    "setting",
+    ["start_timeout_s", "request_timeout_s", "hang_timeout_s", "stop_timeout_s", "mem_fraction"],
+)
+def test_a_number_that_is_none_is_refused(engine, setting, value):
+    with pytest.raises(ValueError, match=f"^engine.{setting}"):
+        replace(engine, **{setting: value})
+
+
+@pytest.mark.parametrize("setting", ["page_size", "context_length", "max_total_tokens"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1])
+def test_a_count_that_is_none_is_refused(engine, setting, value):
+    with pytest.raises(ValueError, match=f"^engine.{setting}"):
+        replace(engine, **{setting: value})
