@@ -13,6 +13,7 @@ from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import FIXES, read_map, read_stored
 from drafters.vocab.remap import remap
+from pipeline.config.messages import guarded
 
 _CHAIN = 3  # draft tokens of the chain whose accept length the report caps
 
@@ -105,4 +106,4 @@ def _cap(coverage: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m drafters.vocab", main))

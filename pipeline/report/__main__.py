@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.config.messages import masked
+from pipeline.config.messages import guarded, masked
 from pipeline.record.record import Loaded
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
@@ -72,4 +72,4 @@ def _read(given: Mapping[str, str]) -> tuple[Loaded, Path, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.report", main))

@@ -8,7 +8,7 @@ import time
 from hydra.utils import instantiate
 
 from pipeline.config.compose import HYDRA_ERRORS, compose_each
-from pipeline.config.messages import folded
+from pipeline.config.messages import folded, guarded
 from pipeline.machine.cache import cache_root
 from pipeline.target.target import Target
 from pipeline.target.weight_files import tensor_files
@@ -34,4 +34,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(guarded("python -m pipeline.target", lambda: main(sys.argv[1:])))

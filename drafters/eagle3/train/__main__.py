@@ -38,6 +38,7 @@ from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
 from drafters.eagle3.train.ttt import DraftHead, channel_scale
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
 METRICS = "metrics.jsonl"
@@ -246,4 +247,8 @@ def _own(device: torch.device) -> torch.device:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("train", train_head, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.train", lambda: run_config("train", train_head, sys.argv[1:])
+        )
+    )

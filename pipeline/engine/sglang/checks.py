@@ -9,6 +9,7 @@ from drafters.base import NeedsFiles, ServesSglang
 from drafters.eagle3.config import head_config
 from drafters.eagle3.shape import capture_layers
 from pipeline.engine.sglang.arguments import DRAFT_PATH, ServerArguments, server_arguments
+from pipeline.engine.sglang.extras import check_arguments
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import ModelFacts, model_facts
 from pipeline.engine.sglang.versions import MOST_FUSED_ROWS, names
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.settings import SglangSettings
 
+PORT = 30000  # of a command that is only checked
+
 
 def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     """Refuse a cell that a server cannot run.
@@ -30,6 +33,7 @@ def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     _check_parts(cell)
     _check_held(cell)
     arguments = server_arguments(cell, engine, cache_root())
+    check_arguments(arguments.words(PORT), arguments.extra, version)
     target = model_facts(arguments.model, arguments.revision)
     _check_fusion(cell.verify.name, arguments, target, version)
     _check_fused_rows(cell, arguments)

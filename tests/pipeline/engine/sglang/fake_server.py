@@ -274,6 +274,9 @@ def load(given: dict[str, str]) -> None:
     for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
         assert name in os.environ, name
     say("Load weight begin. avail mem=100 GB")
+    if log := os.environ.get("FAKE_LOG"):
+        say(Path(log).read_text())
+        sys.exit(1)
     if FAULT == "dies_at_start":
         say("ValueError: no kernel image is available")
         sys.exit(1)
@@ -312,7 +315,7 @@ def main(arguments: list[str]) -> None:
         say(VERSION)
     elif arguments[0] == "-c":
         time.sleep(5 if FAULT == "parser_is_slow" else 0)
-        say(json.dumps(options()))
+        say(json.dumps([{"names": [name]} for name in options()]))
     else:
         serve(arguments[2:])
 

@@ -112,7 +112,7 @@ def test_an_interpreter_without_sglang_starts_nothing(cell, monkeypatch, started
     [
         ("page-size", (), r"--page-size; see engine\.page_size, and that engine\.version"),
         ("load-format", (), r"--load-format; see engine\.load_format"),
-        ("", ("--no-such-thing", "3"), r"--no-such-thing; see engine\.extra_args"),
+        ("", ("--watchdog-timeout", "3"), r"--watchdog-timeout; see engine\.extra_args"),
     ],
 )
 def test_arguments_that_the_servers_own_parser_refuses_end_the_start_with_the_setting(
