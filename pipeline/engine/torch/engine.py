@@ -63,7 +63,6 @@ class TorchEngine:
                     f"{setting}={part.name} cannot run on engine=torch: {type(part).__name__} has"
                     f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
                 )
-        _check_files(cell)
         if cell.sampling.held_accept_length:
             raise ValueError(
                 f"sampling.held_accept_length={cell.sampling.held_accept_length:g}: engine=torch"
@@ -84,6 +83,7 @@ class TorchEngine:
             raise ValueError(
                 f"verify={cell.verify.name} needs several ranks; set parallelism.tp={least} or more"
             )
+        _check_files(cell)
 
     def num_gpus(self, cell: Cell) -> int:
         """Return how many GPUs the cell runs on; Ray hides the ones that nobody asked for."""
