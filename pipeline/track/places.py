@@ -80,7 +80,8 @@ def check_experiment(experiment: Experiment, uri: str, runs: Path, used: bool) -
         return
     ours, beside = (runs / ARTIFACTS).resolve(), store_folder(uri).resolve() == runs.resolve()
     elsewhere = beside and place.name == ARTIFACTS and place.resolve() != ours
-    if elsewhere or (not place.exists() and (used or not place.parent.is_dir())):
+    above = place.parent if used else place.parent.parent  # MLflow's own are two levels deep
+    if elsewhere or (not place.exists() and not above.is_dir()):
         raise ValueError(
             f"{setting}: its artifacts are kept in {place}, which is"
             f" {'not in runs=' + str(runs) if elsewhere else 'not there'} (was the folder of runs"
