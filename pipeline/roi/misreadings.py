@@ -27,7 +27,7 @@ def misread(numbers: Numbers) -> None:
 
 def length_of(rates: Sequence[float]) -> float:
     """Return the accept length of conditional rates by position: `1 + Σ Π rate`."""
-    return 1 + sum(itertools.accumulate(rates, operator.mul))
+    return 1 + math.fsum(itertools.accumulate(rates, operator.mul))
 
 
 def _off(one: float, other: float) -> float:

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from pipeline.cell.cell import describe
+from pipeline.report.origin import drafter_notes
 from pipeline.target.tokenizer import Tokenizer
 from pipeline.workload.prompts import prompts_digest, tokenise, workload_note
 from pipeline.workload.rows import read_row
 from pipeline.workload.sources import Classes, Hub, Jsonl
+from tests.faults.tiny_engine import TinyEngine, plan
 
 USER = {"role": "user", "content": "Weather in Rome?"}
 FUNCTION = {
@@ -250,3 +253,11 @@ def test_a_folder_of_conversations_is_read_and_its_other_columns_are_said_or_ref
     (rows / "data.jsonl").write_text(json.dumps(row | {"functions": ["a b"]}) + "\n")
     with pytest.raises(ValueError, match='"functions" would change the prompt'):
         hub.load(embedded, tmp_path / "other")
+
+
+def test_what_the_prompts_say_is_in_the_cells_parameters_and_in_the_report(rich):
+    found, _ = prompt({"prompt": "Hi", "split_no": 3}, rich, enable_thinking=False)
+    record = replace(plan(TinyEngine()), prompts=(found,)).record
+    said = 'not sent of the rows: split_no; chat template with {"enable_thinking": false}'
+    assert record.params["workload.note"] == said
+    assert drafter_notes([record]) == [said]
