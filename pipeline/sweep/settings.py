@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.config.instantiate import build_part
+from pipeline.config.instantiate import build_part, check_numbers, check_types
 from pipeline.config.messages import masked
 from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Launcher
@@ -133,8 +133,11 @@ def _without_hydra(config: DictConfig) -> list[str]:
 
 def _stop_rule(config: DictConfig) -> StopRule:
     """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
+    given: Any = OmegaConf.to_container(config.measurement, resolve=True)
+    check_numbers("measurement", given)
+    check_types("measurement", StopRule, given)
     try:
-        return StopRule(**config.measurement)
+        return StopRule(**given)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
 

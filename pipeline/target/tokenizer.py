@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypedDict
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import tokenizers
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -57,7 +59,8 @@ class Tokenizer:
         config = read_json(folder / "special_tokens_map.json")  # where older files keep them
         config |= read_json(folder / "tokenizer_config.json")
         self._specials = _special_tokens(config)
-        self._template = _compile(_template_source(folder, config), folder)
+        self._source = _template_source(folder, config)
+        self._template = _compile(self._source, folder)
         self.vocab_size = self._tokenizer.get_vocab_size()
         self.stop_ids = self._stop_ids()
 
@@ -85,8 +88,29 @@ class Tokenizer:
         """Return every token's stored string with its id."""
         return dict(self._tokenizer.get_vocab(with_added_tokens=True))
 
-    def render(self, messages: Sequence[Message]) -> str:
+    @property
+    def has_template(self) -> bool:
+        """Whether there is a chat template; a base model has none."""
+        return self._template is not None
+
+    def template_variables(self) -> frozenset[str]:
+        """Return the names of the variables that the chat template reads."""
+        if self._template is None or self._source is None:
+            return frozenset()
+        parsed = self._template.environment.parse(self._source)
+        known = {"raise_exception", "strftime_now"}  # ours
+        return frozenset(jinja2.meta.find_undeclared_variables(parsed) - known)
+
+    def render(
+        self,
+        messages: Sequence[Message] | Sequence[dict[str, Any]],
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """Return the conversation as the model expects it, up to the start of its answer.
+
+        Args:
+            messages: The conversation.
+            variables: What else the template gets, such as `tools` or `enable_thinking`.
 
         Raises:
             ValueError: There is no chat template, or it refuses the conversation.
@@ -94,12 +118,9 @@ class Tokenizer:
         if self._template is None:
             raise ValueError(f"{self._folder} has no chat template")
         try:
+            given = {"tools": None, "documents": None, **self._specials, **variables}
             return self._template.render(
-                messages=list(messages),
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._specials,
+                given | {"messages": list(messages), "add_generation_prompt": True}
             )
         except Exception as error:  # noqa: BLE001 - a template is a program and may divide by 0
             raise ValueError(f"the chat template of {self._folder} refuses: {error}") from None
