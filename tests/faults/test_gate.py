@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.faults.conftest import PATIENCE_S
 from tests.pipeline.gate.versions import make_version
 
 pytestmark = pytest.mark.faults
@@ -39,12 +40,12 @@ def test_a_killed_gate_leaves_no_process(bench, hanging):
     assert len(bench.left()) >= 3  # the driver and two versions
     os.kill(hanging.pid, signal.SIGKILL)
     hanging.wait()
-    bench.until(lambda: bench.left() == [], 30)
+    bench.until(lambda: bench.left() == [])
 
 
 def test_control_c_ends_both_versions_and_says_nothing_of_them(bench, hanging):
     os.killpg(hanging.pid, signal.SIGINT)
-    assert hanging.wait(60) == 130
+    assert hanging.wait(PATIENCE_S) == 130
     assert "Traceback" not in hanging.stdout.read()
     assert bench.left() == []
 

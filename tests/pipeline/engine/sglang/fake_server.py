@@ -315,7 +315,8 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "-c" and "ServerArgs" not in arguments[1]:
         say(VERSION)
     elif arguments[0] == "-c":
-        time.sleep(5 if FAULT == "parser_is_slow" else 0)
+        if FAULT == "notes_its_parser":
+            Path(os.environ["FAKE_COUNT"]).touch()
         say(json.dumps(options()))
     else:
         serve(arguments[2:])
