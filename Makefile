@@ -15,6 +15,7 @@ PORT ?= 5000
 BASE ?= main
 # Processes that share the tests, a file each at a time: more than the cores make none faster.
 WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -43,7 +44,7 @@ demo: $(VENV)/ready
 	$(BIN)/python -m pipeline experiment=demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	$(PYTEST)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check --no-cache .
@@ -51,7 +52,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 check: lint
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m 'not engine'
+	$(PYTEST) -m 'not engine'
 
 gate: $(VENV)/ready
 	$(BIN)/python -m pipeline.gate baseline=$(BASE)

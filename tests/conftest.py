@@ -38,10 +38,11 @@ ENGINES = (
 
 
 def pytest_collection_modifyitems(items):
-    """Mark every test of the folders that need an engine."""
+    """Mark what needs an engine, and run it first: at the end, nobody waits for a long file."""
     for item in items:
         if item.path.is_relative_to(HERE) and str(item.path.relative_to(HERE)).startswith(ENGINES):
             item.add_marker(pytest.mark.engine)
+    items.sort(key=lambda item: item.get_closest_marker("engine") is None)
 
 
 @pytest.fixture(autouse=True)
