@@ -30,7 +30,8 @@ def hanging(bench, tmp_path):
         text=True,
         start_new_session=True,
     )
-    bench.until(mark.exists)
+    bench.until(lambda: mark.exists() or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()[0]
     yield driver
     with driver:  # closes its pipe and waits
         driver.kill()
