@@ -55,7 +55,7 @@ class StepInput(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What the target says of each row of a step.
+    """The target's output for each row of a step.
 
     Attributes:
         logits: [W, V] float32, on the model's device. Overwritten by the next step.
@@ -148,13 +148,33 @@ class CompiledForward(Protocol):
     def join(
         self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
     ) -> tuple[Tensor, Tensor, float]:
-        """End a block alone, `times` over: return the norm, the residual and the seconds."""
+        """End a block alone, `times` over.
+
+        Args:
+            delta: [W, H] float32, this rank's part of a block's output.
+            residual: [W, H] float32.
+            weight: [H] float32, of the norm.
+            times: How often; the residual takes each sum, the norm is of the last.
+
+        Returns:
+            The norm and the residual with the sums, both [W, H], and the seconds it took.
+        """
         ...
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return logits, best, margin and features of a step's rows, as in `StepOutput`."""
+        """Run a step's rows and write their keys and values to slots from `start`.
+
+        Args:
+            tokens: [W] int64 on the CPU.
+            positions: [W] int64 on the CPU.
+            mask: [W, W] bool on the CPU: row may attend row.
+            start: Slots that the cache already holds.
+
+        Returns:
+            Logits [W, V], best [W], margin [W] and features [W, C * H], as in `StepOutput`.
+        """
         ...
 
 
@@ -270,6 +290,16 @@ class VerifyBackend(Protocol):
     @property
     def name(self) -> str:
         """The backend's name in tables and tags."""
+        ...
+
+    @property
+    def captures_verify(self) -> bool:
+        """Whether verify steps are replayed from a capture, as the label has it."""
+        ...
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Whether all-reduce, residual add and norm are one kernel, as the label has it."""
         ...
 
     def contradiction(self, proof: Proof) -> str | None:

@@ -32,12 +32,26 @@ class FusedAllreduce:
         """One rank has nothing to reduce."""
         return 2
 
+    @property
+    def captures_verify(self) -> bool:
+        """Return true: steps are replayed."""
+        return True
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Return true: a block ends in one kernel."""
+        return True
+
     def server_mode(self) -> ServerMode:
         """Have everything captured, with fusion."""
         return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
-        """Capture the step at `width` rows with the fused kernel at the end of every block."""
+        """Capture the step at `width` rows with the fused kernel at the end of every block.
+
+        Raises:
+            ValueError: The target runs on one rank.
+        """
         if model.join.allreduce == "none":
             raise ValueError(
                 "verify=fused_allreduce: one rank has nothing to reduce; set parallelism.tp=2 or"

@@ -92,7 +92,7 @@ class GraphRunner(StaticChain):
                 self.run()
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Replay the capture; a prompt has more rows than it takes, and is read eagerly."""
+        """Replay the capture over features, [N, 3 * H]; more rows than it takes go eagerly."""
         if len(tokens) > len(self.tokens):
             return super().chain(tokens, features, start, length)
         self.load(tokens, features, start)

@@ -15,7 +15,7 @@ from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 
 
 class Scored(NamedTuple):
-    """What a forward says of its rows.
+    """The output of a forward of the head, by row.
 
     Attributes:
         hidden: [W, H], the rows' output states, which the next rows start from.
@@ -53,7 +53,14 @@ class Runner(Protocol):
         ...
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend, then follow the best slot `length` times; return the slots."""
+        """Extend, then follow the best slot until `length` are chosen; return them.
+
+        Args:
+            tokens: N target token ids, as in `extend`.
+            features: [N, 3 * H] float32.
+            start: Rows read before.
+            length: Slots to return.
+        """
         ...
 
 
@@ -81,18 +88,18 @@ class EagerRunner:
         )
 
     def extend(self, tokens: list[int], features: Tensor, start: int) -> Scored:
-        """Read rows with features."""
+        """Read rows with features, [N, 3 * H]; return the last of them, hidden [1, H]."""
         count = len(tokens)
         mask = torch.ones(count, count, dtype=torch.bool).tril()
         hidden = fuse(self._weights, features.to(self.device, self._dtype))
         return self._score(self._forward(tokens, hidden, start, mask, outputs=1))
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
-        """Run rows without features."""
+        """Run rows without features: hidden [W, H], mask [W, T] bool, as `Runner.step` defines."""
         return self._score(self._forward(tokens, hidden, start, mask, len(tokens)))
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend and follow the best slots."""
+        """Extend by features, [N, 3 * H] float32, and follow the best slots."""
         start += len(tokens)
         scored = self.extend(tokens, features, start - len(tokens))
         slots = [int(scored.logits[0].argmax())]

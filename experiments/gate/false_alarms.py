@@ -3,8 +3,9 @@
     python -m experiments.gate.false_alarms
 
 Every simulated gate goes through the gate's own rule: all metrics, all looks, the promise of
-`pipeline.gate.decision.promise`. "equal" are two equal versions; "edge" is the hardest case that must not
-alarm, every metric slower by exactly the tolerance. A planted slow-down is in one metric of four.
+`pipeline.gate.decision.promise`. "equal" are two equal versions; "edge" is the hardest case that
+must not alarm, every metric slower by exactly the tolerance. A planted slow-down is in one metric
+of four.
 The exit status is 1 if the gate alarms in more than 1.5 % of either, or misses a planted 5 %.
 """
 

@@ -59,19 +59,19 @@ def run_once(candidate: Path, base: Path, runs: Path, number: int) -> dict[str, 
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     found = {"status": done.returncode, "seconds": round(time.monotonic() - begun, 1)}
     if not (output / "gate.json").exists():
-        return found | {"answer": done.stderr.strip()[-300:], "timed": [], "findings": []}
+        return found | {"verdict": done.stderr.strip()[-300:], "timed": [], "findings": []}
     facts = json.loads((output / "gate.json").read_text())
-    kept = ("answer", "timed", "findings", "differences", "measured", "advice")
+    kept = ("verdict", "timed", "findings", "differences", "measured", "advice")
     return found | {name: facts[name] for name in kept}
 
 
 def report(mode: str, command: str, results: list[dict[str, Any]]) -> str:
     """Return the Markdown of all runs so far."""
-    statuses = Counter(r["answer"] for r in results)
+    statuses = Counter(r["verdict"] for r in results)
     right = sum(r["status"] == WANTED[mode] for r in results)
     names = list(dict.fromkeys(t["name"] for r in results for t in r["timed"]))
     machine = provenance()
-    rows = [[str(i), r["answer"], str(r["seconds"]), *_timed(r, names), _found(r)]
+    rows = [[str(i), r["verdict"], str(r["seconds"]), *_timed(r, names), _found(r)]
             for i, r in enumerate(results)]  # fmt: skip
     seconds = [r["seconds"] for r in results]
     lines = [
@@ -113,7 +113,7 @@ def main() -> None:
         for each in range(number):
             results.append(run_once(candidate, base, place / "runs", each))
             last = results[-1]
-            print(f"{each}: {last['answer']} in {last['seconds']} s {_found(last)}", flush=True)
+            print(f"{each}: {last['verdict']} in {last['seconds']} s {_found(last)}", flush=True)
             stem.with_suffix(".json").write_text(json.dumps(results, indent=1, ensure_ascii=False))
             stem.with_suffix(".md").write_text(report(mode, command, results))
     print(report(mode, command, results))

@@ -12,14 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.gate.noise import SHAPES, Shape, gates
-from pipeline.gate.decision.prediction import (
-    RecordedVerdict,
-    RunFigure,
-    against_recorded,
-    run_figure,
-)
+from pipeline.gate.decision.prediction import RunFigure, against_recorded, run_figure
 from pipeline.gate.decision.promise import Plan
-from pipeline.gate.decision.sequential import Verdict
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 
 RECORDED = 2_000
 RUN_NOISE = 0.03
@@ -56,9 +51,9 @@ def recorded_shares(shape: Shape, references: int, plan: Plan) -> tuple[float, f
     return alarms / RECORDED, float(np.median(judges)), found / RECORDED
 
 
-def _against(candidate: RunFigure, recorded: Sequence[RunFigure], plan: Plan) -> RecordedVerdict:
+def _against(candidate: RunFigure, recorded: Sequence[RunFigure], plan: Plan) -> MetricVerdict:
     """Judge one metric as the gate does, with the run noise that is simulated."""
-    return against_recorded(candidate, recorded, plan.metrics, plan.promise, RUN_NOISE)
+    return against_recorded("metric", candidate, recorded, plan.metrics, plan.promise, RUN_NOISE)
 
 
 def recorded(plan: Plan, most_alarms: float, broken: list[str]) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,8 @@
 """What a verify step costs on one GPU: by width, by context, captured and eager, against the floor.
 
-`python -m experiments.verify_cost.one_gpu OUT [--check]`: correctness first (`--check` does only that).
+    python -m experiments.verify_cost.one_gpu OUT [--check]
+
+Correctness first; `--check` does only that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from drafters.base import Drafter
+from drafters.base import CarriesNote, CopiesText, Drafter
 from pipeline.cell.response import Session
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
@@ -36,6 +36,21 @@ class Parallelism:
         for name, value in (("tp", self.tp), ("batch", self.batch)):
             if value < 1:
                 raise ValueError(f"parallelism.{name}={value}: must be 1 or more")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a verdict must know of a cell's drafter and verify backend beyond their names.
+
+    Attributes:
+        copies_text: The drafter copies text instead of running a model.
+        captures_verify: Verify steps are to be replayed from a capture.
+        fuses_allreduce: All-reduce, residual add and norm are to be one kernel.
+    """
+
+    copies_text: bool = False
+    captures_verify: bool = False
+    fuses_allreduce: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +91,16 @@ class Cell:
     def is_baseline(self) -> bool:
         """Whether the cell decodes plainly."""
         return self.drafter.num_draft_tokens == 0
+
+    @property
+    def abilities(self) -> Abilities:
+        """What its drafter and its verify backend say of themselves."""
+        drafter, verify = self.drafter, self.verify
+        return Abilities(
+            copies_text=isinstance(drafter, CopiesText) and drafter.copies_text,
+            captures_verify=verify.captures_verify,
+            fuses_allreduce=verify.fuses_allreduce,
+        )
 
 
 def describe(part: Any) -> Any:
@@ -118,8 +143,8 @@ def flat(cell: Cell) -> dict[str, str]:
             out[prefix] = str(value)
 
     walk("", describe(cell))
-    if note := getattr(cell.drafter, "note", ""):
-        out["drafter.note"] = note  # what a reader of a table must know, such as a stand-in
+    if isinstance(cell.drafter, CarriesNote) and cell.drafter.note:
+        out["drafter.note"] = cell.drafter.note
     return out | {
         "target": cell.target.name,
         "drafter": cell.drafter.name,
@@ -189,6 +214,36 @@ class DescribesStart(Protocol):
 
     def describe_start(self, cell: Cell) -> Iterable[str]:
         """Return the lines that a person can run; nothing is started."""
+        ...
+
+
+@runtime_checkable
+class StaysLoaded(Protocol):
+    """Ability of an engine: it can say whether other cells may be loaded beside it."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether it may stay loaded while other cells are measured."""
+        ...
+
+
+@runtime_checkable
+class LimitsContext(Protocol):
+    """Ability of an engine: it may take shorter requests than the target does."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of a request; 0 is the target's own."""
+        ...
+
+
+@runtime_checkable
+class EndsOwnStart(Protocol):
+    """Ability of an engine: it ends a start that takes too long, and says how far it was."""
+
+    @property
+    def start_timeout_s(self) -> float:
+        """Seconds from the launch until it does."""
         ...
 
 

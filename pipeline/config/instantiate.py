@@ -1,4 +1,8 @@
-"""From a composed config to its objects: our own classes alone, each value of the right kind."""
+"""Build the objects that a composed config names, after checking every value against its field.
+
+Only classes of this package are built. A text where a number belongs, and a number that is not
+positive where it must be, are refused in one line that names the setting.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def build_part(config: DictConfig, name: str) -> Any:
@@ -54,9 +61,6 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
 
 
-ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
-
-
 def check_positive(setting: str, value: Any) -> None:
     """Refuse what is not a number above zero.
 
@@ -65,9 +69,6 @@ def check_positive(setting: str, value: Any) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise ValueError(f"{setting}={value}: must be a number above 0")
-
-
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def check_types(setting: str, kind: type, values: dict[str, Any]) -> None:

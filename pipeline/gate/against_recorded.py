@@ -1,20 +1,19 @@
-"""Against a recorded reference: counts exactly, times as ratios within each run."""
+"""Compare a measured grid with a recorded reference: counts exactly, times as ratios in a run."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from pipeline.gate.arm import Arm
 from pipeline.gate.comparable import differences, pairs
-from pipeline.gate.decision.prediction import RecordedVerdict, RunFigure, against_recorded
-from pipeline.gate.decision.sequential import Verdict
+from pipeline.gate.decision.prediction import against_recorded
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Text, exact_findings
 from pipeline.gate.figures import ABSOLUTE, summary
-from pipeline.gate.outcome import GateVerdict, Outcome, Timed
+from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.reference import Reference, figures
 from pipeline.gate.settings import GateSettings
-from pipeline.machine.provenance import machine_class
+from pipeline.machine.provenance import UNKNOWN, known_commit, machine_class
 
 MODE = "recorded reference"
 
@@ -31,35 +30,32 @@ def compare_recorded(
 
     Args:
         arms: The candidate's cells.
-        failures: Its cells that did not run.
-        reference: What was recorded.
+        failures: A line for each of its cells that did not run.
+        reference: The recorded cells and runs.
         machine: Facts of this machine (`pipeline.machine.provenance.here`).
-        settings: What the gate is told.
+        settings: The gate's settings.
         text: Gives a token's text by its id.
     """
     unequal = [*failures, *_machines(machine, reference.machine)]
     unequal += differences(arms, reference.arms, recorded=True)
     both = [] if unequal else pairs(arms, reference.arms)
     findings = [f for ours, theirs in both for f in exact_findings(ours, theirs, text)]
-    verdicts = _verdicts(arms, reference, machine, settings) if both else {}
+    verdicts = _verdicts(arms, reference, machine, settings) if both else []
     return Outcome(
-        answer=_answer(unequal, any(f.fails for f in findings), [v for v, *_ in verdicts.values()]),
+        verdict=_verdict(unequal, any(f.fails for f in findings), verdicts),
         mode=MODE,
         candidate=_version(machine),
         reference=f"{_version(reference.machine)}, {len(reference.runs)} runs recorded",
         promise=settings.promise,
         differences=unequal,
         findings=findings,
-        timed=[_row(name, *each) for name, each in verdicts.items()],
+        timed=verdicts,
         arms=both,
         notes=_notes(reference, machine),
-        advice="" if unequal else _advice([v for v, *_ in verdicts.values()], settings),
+        advice="" if unequal else _advice(verdicts, settings),
         figures=summary(arms),
         measured="one run, each prompt repeated as measurement says",
     )
-
-
-Judged = tuple[RecordedVerdict, RunFigure, RunFigure]
 
 
 def _verdicts(
@@ -67,8 +63,8 @@ def _verdicts(
     reference: Reference,
     machine: Mapping[str, str],
     settings: GateSettings,
-) -> dict[str, Judged]:
-    """Return the verdict on each figure, with the candidate's and the reference's first one.
+) -> list[MetricVerdict]:
+    """Return the verdict on each figure that the candidate and every recorded run have.
 
     Absolute figures count only where every recorded run is of this very machine.
     """
@@ -80,44 +76,24 @@ def _verdicts(
         and all(name in run.figures for run in reference.runs)
     }
     theirs = {name: [run.figures[name] for run in reference.runs] for name in ours}
-    return {
-        name: (
-            against_recorded(figure, theirs[name], len(ours), settings.promise, settings.run_noise),
-            figure,
-            theirs[name][0],
-        )
-        for name, figure in ours.items()
-    }
+    declared = (len(ours), settings.promise, settings.run_noise)
+    return [against_recorded(name, ours[name], theirs[name], *declared) for name in ours]
 
 
-def _answer(
-    differences: Sequence[str], fails: bool, verdicts: Sequence[RecordedVerdict]
+def _verdict(
+    differences: Sequence[str], fails: bool, verdicts: Sequence[MetricVerdict]
 ) -> GateVerdict:
-    """Return the verdict."""
-    found = {v.verdict for v in verdicts}
+    """Return the verdict: differences come first, then findings, then times."""
+    kinds = {v.verdict for v in verdicts}
     if differences:
         return GateVerdict.NOT_COMPARABLE
-    if fails or Verdict.REGRESSION in found:
+    if fails or Verdict.REGRESSION in kinds:
         return GateVerdict.REGRESSION
-    return GateVerdict.PASS if found == {Verdict.PASS} else GateVerdict.UNDECIDED
-
-
-def _row(name: str, verdict: RecordedVerdict, ours: RunFigure, theirs: RunFigure) -> Timed:
-    """Return one figure's line."""
-    return Timed(
-        name=name,
-        candidate=math.exp(ours.value),
-        reference=math.exp(theirs.value),
-        slow_down=verdict.slow_down,
-        at_least=verdict.at_least,
-        at_most=verdict.at_most,
-        verdict=str(verdict.verdict),
-        power=f"from {verdict.judges:.1%} on",
-    )
+    return GateVerdict.PASS if kinds == {Verdict.PASS} else GateVerdict.UNDECIDED
 
 
 def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Return how the machines' classes differ."""
+    """Return a line for each fact in which the classes of two machines differ."""
     now, then = machine_class(ours), machine_class(theirs)
     return [
         f"machine class: {name} is {now[name] or 'unknown'}, the reference's is"
@@ -128,14 +104,14 @@ def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
 
 
 def _notes(reference: Reference, machine: Mapping[str, str]) -> list[str]:
-    """Return what a reader must know of how times were compared."""
+    """Return the note that absolute times were left out, where they were."""
     if all(run.fingerprint == machine["fingerprint"] for run in reference.runs):
         return []
     return ["another machine, or another state of it: absolute tok/s are not compared"]
 
 
-def _advice(verdicts: Sequence[RecordedVerdict], settings: GateSettings) -> str:
-    """Say what would decide, where something is open."""
+def _advice(verdicts: Sequence[MetricVerdict], settings: GateSettings) -> str:
+    """Return the setting or the runs that would decide what is open; "" where all is decided."""
     if not verdicts:
         return (
             "undecided: no time was compared; that needs drafter=none in the grid and"
@@ -144,7 +120,7 @@ def _advice(verdicts: Sequence[RecordedVerdict], settings: GateSettings) -> str:
     worst = max((v.judges for v in verdicts if v.verdict is Verdict.UNDECIDED), default=0.0)
     if not worst:
         return ""
-    few = verdicts[0].references
+    few = verdicts[0].rests_on
     return (
         f"undecided: runs like these judge slow-downs from {worst:.1%} on, gate.min_effect is"
         f" {settings.promise.min_effect:.1%}; record more runs of the reference ({few} now, 6 let"
@@ -153,7 +129,8 @@ def _advice(verdicts: Sequence[RecordedVerdict], settings: GateSettings) -> str:
 
 
 def _version(facts: Mapping[str, str]) -> str:
-    """Name a version by its commit."""
-    commit = facts.get("commit", "")
-    changes = " and changes" if facts.get("dirty") == "true" else ""
-    return f"{commit[:7]}{changes}" if commit else "a version without git"
+    """Name a version by its commit, or say why that is not known."""
+    commit = known_commit(facts)
+    if not commit:
+        return f"a version whose commit is {facts.get('commit', UNKNOWN)}"
+    return f"{commit[:7]}{' and changes' if facts.get('dirty') == 'true' else ''}"

@@ -1,4 +1,4 @@
-"""One cell as one version ran it: what must be equal exactly, and what took time."""
+"""Reduce a cell, as one version ran it, to what is compared exactly and what took time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verify.base import Proof
 
 @dataclass(frozen=True)
 class KeptResponse:
-    """A prompt's answer: a greedy cell gives the same in every repetition.
+    """The exact part of a response: a greedy cell repeats it in every repetition.
 
     Attributes:
         tokens: Output token ids.
@@ -33,13 +33,13 @@ class KeptResponse:
 
 @dataclass(frozen=True)
 class Times:
-    """Where one answer's time went.
+    """The times of one response.
 
     Attributes:
-        verify_ms: Median device time of a step's target forward: what one slow step does not move.
-        draft_ms: Mean drafter's time of a step.
+        verify_ms: Median device time of a step's target forward: one slow step does not move it.
+        draft_ms: Mean of the drafter's time of a step.
         host_ms: Mean of the rest of a step.
-        ms_per_token: Decode wall time over tokens committed: what every slow step moves.
+        ms_per_token: Decode wall time over tokens committed: every slow step moves it.
     """
 
     verify_ms: float
@@ -56,10 +56,10 @@ class Arm:
         label: The cell's name, unique in its grid.
         params: The cell's settings, flat.
         width: Rows of a verify step.
-        settings: What the engine resolved.
-        proof: What the engine counted; its totals of steps are over all repetitions.
-        answers: By prompt.
-        times: By prompt, one per repetition.
+        settings: The settings as the engine resolved them.
+        proof: The engine's own counts; its totals of steps are over all repetitions.
+        answers: The exact part of each response, by prompt.
+        times: The times of each response, by prompt, by repetition.
         fault: Why the cell is void; "" if it counts.
     """
 
@@ -75,41 +75,41 @@ class Arm:
 
     @property
     def accept_length(self) -> float:
-        """Tokens committed per verify step, bonus included, over all prompts."""
+        """The tokens committed per verify step, bonus included, over all prompts."""
         return accept_length(self.answers.values())
 
     @property
     def verify_metric(self) -> str:
-        """What its step's forward is called: plain decode verifies nothing."""
+        """The name of its forward's time: plain decode verifies nothing."""
         return "decode_ms" if self.is_baseline else "verify_ms"
 
 
 def accept_length(answers: Collection[KeptResponse]) -> float:
-    """Return tokens committed per verify step over some answers, bonus included."""
+    """Return the tokens committed per verify step over some responses, bonus included."""
     steps = sum(len(a.committed) for a in answers)
     return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
 
 
 class HasParams(Protocol):
-    """A cell's settings, flat: of an `Arm`, or of a record."""
+    """A cell with its settings, flat: an `Arm`, or a record."""
 
     @property
     def params(self) -> dict[str, str]:
-        """Settings by name."""
+        """The settings by name."""
         ...
 
 
 _Cell = TypeVar("_Cell", bound=HasParams)
 
 
-def matching_plain(found: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
-    """Return the plain-decode cell beside a cell: the one of its verify backend, else the first."""
-    same = [a for a in plain if a.params.get("verify") == found.params.get("verify")]
+def matching_plain(cell: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+    """Choose a cell's plain-decode cell: the one of its verify backend, else the first."""
+    same = [a for a in plain if a.params.get("verify") == cell.params.get("verify")]
     return next(iter(same or plain), None)
 
 
 def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
-    """Return a cell as an arm, as far as it ran.
+    """Reduce a cell's record to an arm, as far as the cell ran.
 
     Args:
         record: A cell whose engine has counted.
@@ -117,10 +117,10 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         fault: Why it is void.
     """
     assert record.proof is not None
-    whole = record.repetitions[0] if record.repetitions else ()
-    first = {r.prompt_id: r for r in whole if r.committed}  # only these took a verify step
+    once = record.repetitions[0] if record.repetitions else ()
+    first = {r.prompt_id: r for r in once if r.committed}  # only these took a verify step
     by_prompt = {
-        prompt: [r for each in record.repetitions for r in each if r.prompt_id == prompt]
+        prompt: [r for whole in record.repetitions for r in whole if r.prompt_id == prompt]
         for prompt in first
     }
     return Arm(
@@ -131,13 +131,13 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         settings=record.settings,
         proof=record.proof,
         answers={prompt: _answer(response) for prompt, response in first.items()},
-        times={prompt: tuple(map(times, each)) for prompt, each in by_prompt.items()},
+        times={prompt: tuple(map(times, repeated)) for prompt, repeated in by_prompt.items()},
         fault=fault,
     )
 
 
 def times(response: Response) -> Times:
-    """Return where an answer's time went; it took at least one verify step."""
+    """Reduce a response of one verify step or more to its times."""
     steps = len(response.committed)
     verify, draft = sum(response.verify_ms), sum(response.draft_ms)
     return Times(
@@ -154,9 +154,9 @@ def _answer(response: Response) -> KeptResponse:
     )
 
 
-def plain(found: Arm) -> dict[str, Any]:
+def plain(cell: Arm) -> dict[str, Any]:
     """Return an arm as JSON takes it; margins and times to the digits that mean something."""
-    data: dict[str, Any] = json.loads(json.dumps(asdict(found)))
+    data: dict[str, Any] = json.loads(json.dumps(asdict(cell)))
     for answer in data["answers"].values():
         answer["margins"] = [float(f"{m:.4g}") for m in answer["margins"]]
     data["times"] = {
@@ -164,21 +164,3 @@ def plain(found: Arm) -> dict[str, Any]:
         for prompt, repetitions in data["times"].items()
     }
     return data
-
-
-def from_plain(data: dict[str, Any]) -> Arm:
-    """Read an arm back.
-
-    Raises:
-        TypeError: A field is missing or unknown.
-    """
-    answers = {
-        prompt: KeptResponse(**{k: _tuple(v) for k, v in each.items()})
-        for prompt, each in data["answers"].items()
-    }
-    found = {p: tuple(Times(**each) for each in rows) for p, rows in data["times"].items()}
-    return Arm(**data | {"proof": Proof(**data["proof"]), "answers": answers, "times": found})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

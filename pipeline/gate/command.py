@@ -1,4 +1,7 @@
-"""What the command does in each of its modes, from settings to files and MLflow."""
+"""The three modes of the command: compare side by side, compare with a reference, record one.
+
+Each goes from the settings over a measurement to files, MLflow and an exit status.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from omegaconf import DictConfig
 
 from pipeline.config.compose import Job, compose_each
 from pipeline.config.instantiate import build_part
+from pipeline.config.messages import one_line
 from pipeline.gate import reference as references
 from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import Arm, arm
@@ -24,7 +28,7 @@ from pipeline.gate.exact import Text
 from pipeline.gate.outcome import Outcome
 from pipeline.gate.reference import Reference, grid_digest, new_reference
 from pipeline.gate.settings import GateSettings
-from pipeline.gate.side_by_side import measure_side_by_side
+from pipeline.gate.side_by_side import find_trees, measure_side_by_side
 from pipeline.gate.tracking import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.validity import fault, refusals
 from pipeline.gate.write import github_lines, terminal, write_all
@@ -46,7 +50,11 @@ MLFLOW = "mlflow"
 
 
 def run_side_by_side(settings: GateSettings) -> int:
-    """Measure the candidate beside the baseline."""
+    """Measure candidate and baseline side by side; return the exit status.
+
+    A version that is not there is refused before the lock is taken or a folder is made.
+    """
+    trees = find_trees(settings)
     context = Context.of(settings)
     with ExitStack() as stack:
         busy = context.sweep.launcher.on_busy
@@ -55,20 +63,20 @@ def run_side_by_side(settings: GateSettings) -> int:
         pool = stack.enter_context(ThreadPoolExecutor(1))
         opening = pool.submit(context.tracker)  # while the versions load
         launcher = context.sweep.launcher
-        outcome = measure_side_by_side(settings, launcher, context.text, context.folder, _say)
+        outcome = measure_side_by_side(
+            settings, trees, launcher, context.text, context.folder, _say
+        )
     return _finish(context, outcome, opening.result)
 
 
 def run_against(settings: GateSettings) -> int:
-    """Measure the candidate and compare it with a recorded reference."""
+    """Measure the candidate and compare it with a recorded reference; return the exit status."""
     begun = time.monotonic()
     _only_this_tree(settings)
+    file = None if settings.reference == MLFLOW else references.read(settings.reference)
     context, machine = Context.of(settings), here()
     tracker = context.tracker()
-    if settings.reference == MLFLOW:
-        reference = find_reference(tracker, context.grid, machine)
-    else:
-        reference = references.read(settings.reference)
+    reference = file or find_reference(tracker, context.grid, machine)
     jobs = settings.jobs_on(reference.threads)
     measured = measure_grid(compose_each(jobs), jobs, context.sweep)
     outcome = compare_recorded(
@@ -78,8 +86,13 @@ def run_against(settings: GateSettings) -> int:
 
 
 def record_reference(settings: GateSettings) -> int:
-    """Measure the grid and keep it as the reference, unless it must not become one."""
+    """Measure the grid and keep it as the reference, unless it must not become one.
+
+    The file is written before MLflow is told, which may be away by then.
+    """
     _only_this_tree(settings)
+    path = Path(settings.record_to).expanduser() if settings.record_to else None
+    earlier = references.read(str(path), "record_to") if path and path.exists() else None
     context, machine = Context.of(settings), here()
     tracker = context.tracker()
     measured = measure_grid(context.configs, settings.jobs, context.sweep)
@@ -87,24 +100,23 @@ def record_reference(settings: GateSettings) -> int:
     if refused := refusals(arms, measured.records, settings.allow_below_break_even):
         sys.stderr.write("".join(f"gate.record=true: {line}\n" for line in refused))
         return REFUSED
-    found = new_reference(arms, machine)
-    run = save_reference(tracker, found, context.grid, measured.sweep_id)
+    recorded = new_reference(arms, machine)
+    if path is not None:
+        _write(recorded, earlier, path)
+    run = save_reference(tracker, recorded, context.grid, measured.sweep_id)
     _say(f"recorded in MLflow: run {run}, found by reference=mlflow")
-    if settings.record_to:
-        _write(found, settings.record_to)
     return 0
 
 
-def _write(found: Reference, path: str) -> None:
-    """Add the run to a file of equal answers, or write a new one."""
-    if Path(path).expanduser().exists():
-        earlier = references.read(path)
-        differences = earlier.differences(found)
+def _write(recorded: Reference, earlier: Reference | None, path: Path) -> None:
+    """Write a reference to a file, with the earlier runs of equal responses that it holds."""
+    if earlier is not None:
+        differences = earlier.differences(recorded)
         for line in differences:
             _say(f"replaced in {path}, since it was of another: {line}")
-        found = found if differences else earlier.with_run(found)
-    references.write(found, path)
-    _say(f"recorded in {path}: {len(found.runs)} runs; 6 let their own spread count")
+        recorded = recorded if differences else earlier.with_run(recorded)
+    references.write(recorded, str(path))
+    _say(f"recorded in {path}: {len(recorded.runs)} runs; 6 let their own spread count")
 
 
 def _only_this_tree(settings: GateSettings) -> None:
@@ -124,43 +136,44 @@ def _only_this_tree(settings: GateSettings) -> None:
 def _finish(context: Context, outcome: Outcome, tracker: Callable[[], Tracker]) -> int:
     """Write all, log it with the trend, and return the exit status.
 
-    A verdict does not depend on MLflow: where that is away, a note says so.
+    A verdict does not depend on MLflow: where that fails in any way, a note says so.
     """
     write_all(outcome, context.folder)
     try:
         outcome = _logged(context, outcome, tracker())
-    except (TrackerAway, ValueError) as reason:
+    except Exception as error:  # noqa: BLE001 - MLflow, its store and their libraries raise what they like
+        reason = str(error) if isinstance(error, (TrackerAway, ValueError)) else one_line(error)
         outcome = replace(outcome, notes=[*outcome.notes, f"not logged, no trend: {reason}"])
     sys.stdout.write(f"\n{terminal(outcome)}\n\nfiles: {context.folder}\n{github_lines(outcome)}")
     return outcome.status
 
 
 def _logged(context: Context, outcome: Outcome, tracker: Tracker) -> Outcome:
-    """Log a run and return its outcome with what the runs before it add."""
+    """Log a run; return its outcome with the drifts that the runs before it show."""
     machine, runs = here(), context.settings.trend
     if runs and outcome.figures:
-        found = drifts(tracker, outcome, context.grid, machine, runs)
-        outcome = replace(outcome, notes=[*outcome.notes, *found])
+        lines = drifts(tracker, outcome, context.grid, machine, runs)
+        outcome = replace(outcome, notes=[*outcome.notes, *lines])
         write_all(outcome, context.folder)
     log_outcome(tracker, outcome, context.grid, machine, context.folder)
     return outcome
 
 
 def _say(text: str) -> None:
-    """Print a line on what goes on."""
+    """Print a line of progress at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 @dataclass(frozen=True)
 class Context:
-    """What all modes need.
+    """The parts that every mode needs.
 
     Attributes:
-        settings: What the gate is told.
+        settings: The gate's settings.
         configs: The composed config of each cell.
-        sweep: What a sweep of the same cells would be told: folder of runs, launcher, MLflow.
-        folder: For what this run writes.
+        sweep: The settings of a sweep of the same cells: folder of runs, launcher, MLflow.
+        folder: The folder that this run writes its files into.
     """
 
     settings: GateSettings
@@ -191,7 +204,7 @@ class Context:
 
     @property
     def grid(self) -> str:
-        """The grid's name."""
+        """The digest that names the grid."""
         return grid_digest(self.settings.cell_jobs)
 
     def tracker(self) -> Tracker:
@@ -200,13 +213,13 @@ class Context:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
-        """The target's tokenizer; read when the first token is shown."""
+        """The target's tokenizer, read when the first token is shown; None for a random target."""
         target = build_part(self.configs[0], "target")
         return None if target.is_random else target.tokenizer(cache_root())
 
     @property
     def text(self) -> Text:
-        """What gives a token's text by its id."""
+        """The function that returns a token's text by its id; "" for a random target."""
 
         def decode(token: int) -> str:
             return "" if self._tokenizer is None else self._tokenizer.decode([token])
@@ -216,11 +229,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured grid.
+    """A grid that a sweep has measured.
 
     Attributes:
-        records: The cells as the sweep left them.
-        sweep_id: The sweep, on disk and in MLflow.
+        records: The record of each cell.
+        sweep_id: The sweep's name, on disk and in MLflow.
     """
 
     records: tuple[CellRecord, ...]
@@ -228,7 +241,7 @@ class Measured:
 
     @property
     def arms(self) -> list[Arm]:
-        """The cells that ran."""
+        """The cells that ran, as arms."""
         names = cell_names(self.records)
         ran = [r for r in self.records if r.proof is not None and r.repetitions]
         return [
@@ -238,7 +251,7 @@ class Measured:
 
     @property
     def failures(self) -> list[str]:
-        """Cells that did not run to their end."""
+        """A line for each cell that did not run to its end."""
         kept = (Status.OK, Status.VOID)
         return [f"{r.label} {r.status}: {r.reason}" for r in self.records if r.status not in kept]
 
@@ -246,7 +259,7 @@ class Measured:
 def measure_grid(
     configs: Sequence[DictConfig], jobs: Sequence[Job], settings: Settings
 ) -> Measured:
-    """Run the cells as a sweep and return what it left.
+    """Run the cells as a sweep and return its records.
 
     Raises:
         ValueError: A cell cannot be built.

@@ -1,4 +1,4 @@
-"""Whether two runs may be compared at all; if not, every reason."""
+"""Decide whether two runs of a grid may be compared; list every reason against it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bo
 
     Args:
         candidate: The tested version's cells.
-        reference: The other's.
-        recorded: The reference is of another time: versions must be equal too, and how steps ran.
+        reference: The other version's cells.
+        recorded: The reference is of another time: package versions and captures must be equal too.
     """
     theirs = {_identity(a): a for a in reference}
     ours = {_identity(a): a for a in candidate}
-    found = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
-    found += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
+    unequal = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
+    unequal += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
     for key in (k for k in ours if k in theirs):
-        found += [f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)]
-    return found
+        unequal += [
+            f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)
+        ]
+    return unequal
 
 
 def pairs(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[tuple[Arm, Arm]]:
@@ -53,13 +55,13 @@ def pairs(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[tuple[Arm,
     return [(a, theirs[_identity(a)]) for a in candidate if _identity(a) in theirs]
 
 
-def _identity(found: Arm) -> tuple[str, ...]:
-    """Return what makes two versions' cells one cell: the names of its parts."""
-    return found.label, *(found.params.get(k, "") for k in ("target", "engine", "workload"))
+def _identity(cell: Arm) -> tuple[str, ...]:
+    """Return the names of a cell's parts: equal ones make two versions' cells one cell."""
+    return cell.label, *(cell.params.get(k, "") for k in ("target", "engine", "workload"))
 
 
 def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
-    """Yield how a cell of the two runs differs beyond what is gated."""
+    """Yield a line for each difference between two cells that makes a comparison unfair."""
     if theirs.fault:
         yield f"the reference is void: {theirs.fault}"
     yield from _changes({"prompts_digest": "prompts"}, ours.params, theirs.params)
@@ -81,19 +83,19 @@ def _differences(ours: Arm, theirs: Arm, recorded: bool) -> Iterator[str]:
 def _changes(
     names: Mapping[str, str], ours: Mapping[str, str], theirs: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield each of some named facts that is not the same."""
+    """Yield a line for each of some named facts that differs."""
     for key, name in names.items():
         if ours.get(key) != theirs.get(key):
             yield f"{name} {ours.get(key, 'none')}, the reference has {theirs.get(key, 'none')}"
 
 
 def notes(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[str]:
-    """Return what differs and may: packages and products of versions that both ran here."""
-    found: dict[str, None] = {}
+    """Return the differences that are allowed side by side: package versions, kernels."""
+    allowed: dict[str, None] = {}
     for ours, theirs in pairs(candidate, reference):
-        found |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
+        allowed |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
         for name in ("linear", "attention"):
             was, now = getattr(theirs.proof, name), getattr(ours.proof, name)
             if was != now:
-                found[f"{ours.label}: {name} is now {now!r}, was {was!r}"] = None
-    return list(found)
+                allowed[f"{ours.label}: {name} is now {now!r}, was {was!r}"] = None
+    return list(allowed)

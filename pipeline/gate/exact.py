@@ -1,7 +1,7 @@
-"""Exact things exactly: tokens, accepted tokens, steps and what the engine counted of itself.
+"""Compare exactly what is exact: tokens, accepted tokens, steps and the engine's own counts.
 
 A greedy cell on one machine gives the same counts in every run, so one change is a finding; no
-statistics are asked. Acceptance is judged here and speed elsewhere: a drafter that got worse and a
+statistics are needed. Acceptance is judged here and speed elsewhere: a drafter that got worse and a
 step that got slower are two findings, whatever they make of tok/s together.
 """
 
@@ -19,27 +19,75 @@ Text = Callable[[int], str]
 NEARLY_EQUAL = 1e-9
 
 
+class Weight(StrEnum):
+    """The direction of a finding: `worse` and `changed` fail the gate."""
+
+    WORSE = "worse"
+    CHANGED = "changed"
+    BETTER = "better"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One exact difference between two runs of a cell.
+
+    Attributes:
+        kind: `output`, `acceptance`, `steps`, `engine` or `void`.
+        weight: Its direction.
+        cell: The cell's label.
+        text: The value before and the value now, in one line.
+        prompt: Id of the prompt where it began; "" for a difference of the whole cell.
+        position: Output token where it began; -1 for a difference of more than one.
+    """
+
+    kind: str
+    weight: Weight
+    cell: str
+    text: str
+    prompt: str = ""
+    position: int = -1
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the gate."""
+        return self.weight is not Weight.BETTER
+
+    @property
+    def place(self) -> str:
+        """The cell, prompt and output token, as far as it has them."""
+        parts = [self.cell]
+        if self.prompt:
+            parts.append(f"prompt {self.prompt}")
+        if self.position >= 0:
+            parts.append(f"output token {self.position}")
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        """Write kind, weight, place and text in one line."""
+        return f"{self.kind} {self.weight}: {self.place}: {self.text}"
+
+
 def exact_findings(candidate: Arm, reference: Arm, text: Text) -> list[Finding]:
-    """Return every exact difference between two runs of a cell, with where it began.
+    """Return every exact difference between two runs of a cell, with the place where it began.
 
     Args:
-        candidate: The tested version's.
-        reference: The other's, of the same cell and prompts.
+        candidate: The tested version's run.
+        reference: The other's run of the same cell and prompts.
         text: Gives a token's text by its id.
     """
-    found = [*_outputs(candidate, reference, text), *_engine(candidate, reference)]
+    findings = [*_outputs(candidate, reference, text), *_engine(candidate, reference)]
     if candidate.fault and not reference.fault:
-        found.append(Finding("void", Weight.WORSE, candidate.label, candidate.fault))
-    moved = {finding.prompt for finding in found if finding.kind == "output"}
+        findings.append(Finding("void", Weight.WORSE, candidate.label, candidate.fault))
+    moved = {finding.prompt for finding in findings if finding.kind == "output"}
     both = [p for p in reference.answers if p in candidate.answers and p not in moved]
     steps = [
         finding for prompt in both if (finding := _steps(candidate, reference, prompt)) is not None
     ]
-    return found + _acceptance(candidate, reference, both or list(reference.answers)) + steps
+    return findings + _acceptance(candidate, reference, both or list(reference.answers)) + steps
 
 
 def _outputs(candidate: Arm, reference: Arm, text: Text) -> Iterator[Finding]:
-    """Yield the first token of each prompt that is another one."""
+    """Yield the first output token of each prompt that differs."""
     for prompt, expected in reference.answers.items():
         got = candidate.answers.get(prompt)
         tokens = got.tokens if got else ()
@@ -54,7 +102,7 @@ def _outputs(candidate: Arm, reference: Arm, text: Text) -> Iterator[Finding]:
 
 
 def _named(token: tuple[int, ...], text: Text) -> str:
-    """Write a token with its text, or the end of the answer."""
+    """Write a token with its text, or the end of the response."""
     return f"{text(token[0])!r} ({token[0]})" if token else "the end"
 
 
@@ -75,7 +123,7 @@ def _acceptance(candidate: Arm, reference: Arm, prompts: list[str]) -> list[Find
 
 
 def _steps(candidate: Arm, reference: Arm, prompt: str) -> Finding | None:
-    """Return where a prompt of equal output began to take other steps."""
+    """Return the verify step at which a prompt of equal output began to take other steps."""
     was, now = reference.answers[prompt].committed, candidate.answers[prompt].committed
     if was == now:
         return None
@@ -91,7 +139,7 @@ def _steps(candidate: Arm, reference: Arm, prompt: str) -> Finding | None:
 
 
 def _engine(candidate: Arm, reference: Arm) -> Iterator[Finding]:
-    """Yield what the engine counted of itself and is not the same."""
+    """Yield each of the engine's own counts that differs."""
     was, now = reference.proof, candidate.proof
     if was.capture != now.capture:
         line = f"steps ran as {now.capture} instead of {was.capture}"
@@ -110,50 +158,3 @@ def _engine(candidate: Arm, reference: Arm) -> Iterator[Finding]:
         if abs(before - after) > NEARLY_EQUAL:
             weight = Weight.WORSE if (after - before) * worse > 0 else Weight.BETTER
             yield Finding("engine", weight, reference.label, f"{name} {before:g} → {after:g}")
-
-
-class Weight(StrEnum):
-    """What a finding does to the verdict: only `worse` and `changed` fail."""
-
-    WORSE = "worse"
-    CHANGED = "changed"
-    BETTER = "better"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One exact thing that is not what it was.
-
-    Attributes:
-        kind: `output`, `acceptance`, `steps`, `engine` or `void`.
-        cell: The cell's label.
-        text: What changed, from what to what; one line.
-        prompt: Id of the prompt where it began; "" where it is about the whole cell.
-        position: Output token where it began; -1 where it is about more than one.
-    """
-
-    kind: str
-    weight: Weight
-    cell: str
-    text: str
-    prompt: str = ""
-    position: int = -1
-
-    @property
-    def fails(self) -> bool:
-        """Whether the gate fails for it."""
-        return self.weight is not Weight.BETTER
-
-    @property
-    def place(self) -> str:
-        """Cell, prompt and output token, as far as there are any."""
-        parts = [self.cell]
-        if self.prompt:
-            parts.append(f"prompt {self.prompt}")
-        if self.position >= 0:
-            parts.append(f"output token {self.position}")
-        return ", ".join(parts)
-
-    def __str__(self) -> str:
-        """Write it in one line."""
-        return f"{self.kind} {self.weight}: {self.place}: {self.text}"

@@ -1,4 +1,4 @@
-"""Timed figures of a grid: in ms side by side, as ratios within a run everywhere else."""
+"""Compute a grid's timed figures: in ms side by side, as ratios within a run otherwise."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from statistics import fmean, median
 from pipeline.gate.arm import Arm, Times, matching_plain
 
 Pick = Callable[[Times], float]
-ABSOLUTE = ": ms_per_token"  # how the names of figures end that are no ratio within a run
+ABSOLUTE = ": ms_per_token"  # the end of a figure's name that is not a ratio within a run
 VERIFY: Pick = attrgetter("verify_ms")
 PER_TOKEN: Pick = attrgetter("ms_per_token")
 
 
-def typical(found: Arm, pick: Pick) -> float:
+def typical(cell: Arm, pick: Pick) -> float:
     """Return the mean over prompts of the median over repetitions; NaN where nothing ran."""
-    if not found.times:
+    if not cell.times:
         return math.nan
-    return fmean(median(map(pick, repeated)) for repeated in found.times.values())
+    return fmean(median(map(pick, repeated)) for repeated in cell.times.values())
 
 
 def ratios(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield each ratio within a run: its name, and its values by prompt, by repetition.
+    """Yield the name of each ratio within a run, and its values by prompt, by repetition.
 
-    A speculative cell's verify step over plain decode's step, and its ms per token over plain
-    decode's (the inverse of the speed-up). More is worse.
+    The ratios of a speculative cell are its verify step over the plain-decode cell's step, and its
+    ms per token over that cell's (the inverse of the speed-up). More is worse.
     """
-    for found in arms:
-        plain = plain_of(found, arms)
+    for cell in arms:
+        plain = plain_of(cell, arms)
         if plain is None:
             continue
         for name, pick in (("verify_ms / decode_ms", VERIFY), ("ms_per_token / plain", PER_TOKEN)):
-            yield f"{found.label}: {name}", _ratio(found, plain, pick)
+            yield f"{cell.label}: {name}", _ratio(cell, plain, pick)
 
 
 def absolutes(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield plain decode's ms per token, by prompt, by repetition."""
-    for found in arms:
-        if found.is_baseline:
-            values = [[t.ms_per_token for t in each] for each in found.times.values()]
-            yield f"{found.label}{ABSOLUTE}", values
+    """Yield each plain-decode cell's ms per token likewise: by prompt, by repetition."""
+    for cell in arms:
+        if cell.is_baseline:
+            values = [[t.ms_per_token for t in repeated] for repeated in cell.times.values()]
+            yield f"{cell.label}{ABSOLUTE}", values
 
 
-def plain_of(found: Arm, arms: Sequence[Arm]) -> Arm | None:
-    """Return the plain-decode cell beside a speculative one: of the same verify backend, if any."""
-    if found.is_baseline:
+def plain_of(cell: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """Return the plain-decode cell that a speculative one is divided by; None for one itself."""
+    if cell.is_baseline:
         return None
     shared = ("target", "engine", "workload")
     plain = [
         a
         for a in arms
-        if a.is_baseline and all(a.params.get(k) == found.params.get(k) for k in shared)
+        if a.is_baseline and all(a.params.get(k) == cell.params.get(k) for k in shared)
     ]
-    return matching_plain(found, plain)
+    return matching_plain(cell, plain)
 
 
-def _ratio(found: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
-    """Return ratios by prompt, repetition by repetition: the two were measured in turns."""
+def _ratio(cell: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
+    """Divide two cells' times by prompt, repetition by repetition: the two were interleaved."""
     return [
-        [pick(a) / pick(b) for a, b in zip(found.times[p], plain.times[p], strict=False)]
-        for p in found.times
+        [pick(a) / pick(b) for a, b in zip(cell.times[p], plain.times[p], strict=False)]
+        for p in cell.times
         if p in plain.times
     ]
 
 
 def summary(arms: Sequence[Arm]) -> dict[str, float]:
-    """Return one figure per ratio, and the inverse of the accept length: more is worse."""
+    """Return each ratio's geometric mean over prompts, and 1 / accept length: more is worse."""
     found = {
         name: math.exp(fmean(math.log(median(row)) for row in rows))
         for name, rows in ratios(arms)

@@ -1,4 +1,4 @@
-"""The match: both versions loaded, one at work; prompt by prompt, in an order that a coin draws."""
+"""Interleave two loaded versions, prompt by prompt in an order that coins draw."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ PER_CELL = 2  # timed metrics: the verify (or decode) step, and all of a token
 
 @dataclass
 class Match:
-    """Two versions answering the same prompts in turns, until something is clear.
+    """Two versions that answer the same prompts, interleaved, until something is clear.
 
     Attributes:
+        candidate: The tested version.
+        reference: The version that it is compared with.
+        settings: The gate's settings.
         text: Gives a token's text by its id.
+        say: Takes lines of progress.
         begun: `time.monotonic` when the gate began; `max_seconds` counts from here.
-        differences: Why the two cannot be compared.
-        findings: Exact things that changed.
+        differences: A line for each reason why the two cannot be compared.
+        findings: Exact differences.
         values: By timed metric, log(candidate / reference) of each pair.
-        decision: The statistics' decision, once there are pairs enough for a look.
-        plan: What was promised before the first pair was looked at.
+        decision: The decision on times, once there are pairs enough for a look.
+        plan: The plan that was fixed before the first pair was looked at.
+        rounds: Rounds that both versions have finished.
     """
 
     candidate: Version
@@ -51,16 +56,18 @@ class Match:
     rounds: int = 0
 
     def run(self) -> None:
-        """Build, start and measure.
+        """Build both versions' cells, start them and measure round after round.
 
         Raises:
             SideFailed: A version cannot do it.
+            ValueError: There are no prompts to compare, or too few rounds.
         """
         versions = (self.reference, self.candidate)
         for version in versions:
             version.begin_build(self.settings.cell_jobs)
         for version in versions:
             version.build()
+        self._plan(len(self.candidate.prompts))  # refused here, before anything is loaded
         self._compare()
         if not self.differences:
             self._start(self.reference)
@@ -72,36 +79,36 @@ class Match:
 
     @property
     def arms(self) -> list[tuple[Arm, Arm]]:
-        """Each cell of both versions, the candidate's first."""
+        """The arms of each cell in both versions, the candidate's first."""
         return list(zip(self.candidate.arms(), self.reference.arms(), strict=True))
 
     def _start(self, version: Version) -> None:
-        """Load a version's cells, one after the other."""
+        """Load a version's cells one after the other."""
         for cell, record in enumerate(version.records):
             self.say(f"starting {record.label} of {version.side.tree}")
             version.start(cell)
 
     def _same_threads(self) -> None:
-        """Let the candidate run on the threads that the reference found fastest.
+        """Fix the candidate's threads to those that the reference found fastest.
 
         Two measurements of it, moments apart on a busy machine, may disagree.
         """
-        found = {record.settings.get("threads", "") for record in self.reference.records}
-        jobs = self.settings.jobs_on(found.pop()) if len(found) == 1 else self.settings.jobs
+        threads = {record.settings.get("threads", "") for record in self.reference.records}
+        jobs = self.settings.jobs_on(threads.pop()) if len(threads) == 1 else self.settings.jobs
         if jobs != self.settings.jobs:
             self.candidate.begin_build(cell_jobs(jobs))
             self.candidate.build()
 
     def _compare(self) -> None:
-        """Note every reason against a comparison that is known by now."""
+        """Note every reason against a comparison that has shown so far."""
         ours, theirs = self.candidate.arms(), self.reference.arms()
         self.differences = differences(ours, theirs, recorded=False)
 
     def _rounds(self) -> None:
-        """Measure round after round until it is clear, or the budget is spent."""
+        """Measure rounds until something is clear, or the budget is spent."""
         prompts, cells = list(range(len(self.candidate.prompts))), len(self.candidate.records)
-        most = len(prompts) * cells * self.settings.max_rounds
-        coins = iter(candidate_first(most, self.settings.seed))
+        pairs = len(prompts) * cells * self.settings.max_rounds
+        coins = iter(candidate_first(pairs, self.settings.seed))
         measuring = time.monotonic()
         for number in range(self.settings.max_rounds):
             self.say(f"round {number + 1}: {len(prompts)} prompts, {cells} cells, two versions")
@@ -110,9 +117,11 @@ class Match:
                 for prompt, cell in product(prompts, range(cells))
             }
             if number == 0:  # a prompt that takes no verify step somewhere has no times there
-                silent = {p for (p, _), each in both.items() if not all(r.committed for r in each)}
+                silent = {
+                    p for (p, _), answers in both.items() if not all(r.committed for r in answers)
+                }
                 prompts = [p for p in prompts if p not in silent]
-                self._promise(len(prompts))
+                self.plan = self._plan(len(prompts))
             self._keep(both, prompts)
             now = time.monotonic()
             a_round = (now - measuring) / (number + 1)
@@ -120,15 +129,15 @@ class Match:
                 return
 
     def _pair(self, prompt: int, cell: int, first: bool) -> tuple[Response, Response]:
-        """Let both versions answer a prompt back to back; return the candidate's answer first."""
+        """Let both versions answer a prompt back to back; return the candidate's response first."""
         if first:
             ours = self.candidate.answer(cell, prompt, self.rounds)
             return ours, self.reference.answer(cell, prompt, self.rounds)
         theirs = self.reference.answer(cell, prompt, self.rounds)
         return self.candidate.answer(cell, prompt, self.rounds), theirs
 
-    def _promise(self, prompts: int) -> None:
-        """Fix how many pairs there will be, before one of them is looked at.
+    def _plan(self, prompts: int) -> Plan:
+        """Return the plan for a number of prompts: how many pairs there will be at most.
 
         Raises:
             ValueError: There is no prompt left, or too few rounds for a look.
@@ -137,10 +146,10 @@ class Match:
             raise ValueError("no prompt takes a verify step: raise sampling.max_new_tokens")
         metrics = PER_CELL * len(self.candidate.records)
         settings = self.settings
-        self.plan = plan_rounds(prompts, settings.max_rounds, metrics, settings.promise)
+        return plan_rounds(prompts, settings.max_rounds, metrics, settings.promise)
 
     def _keep(self, both: Both, prompts: Sequence[int]) -> None:
-        """Keep a round: its answers, and the log ratios of its times."""
+        """Add a round to both versions' records, and its log ratios to the timed metrics."""
         self.rounds += 1
         for version in (self.candidate, self.reference):
             version.end_round()
@@ -162,9 +171,9 @@ class Match:
         return decided or bool(self.differences) or any(f.fails for f in self.findings)
 
 
-def metrics_of(found: Arm) -> dict[str, Pick]:
-    """Return the timed metrics of a cell by name."""
+def metrics_of(cell: Arm) -> dict[str, Pick]:
+    """Name the timed metrics of a cell, each with its pick of `Times`."""
     return {
-        f"{found.label}: {found.verify_metric}": VERIFY,
-        f"{found.label}: ms_per_token": PER_TOKEN,
+        f"{cell.label}: {cell.verify_metric}": VERIFY,
+        f"{cell.label}: ms_per_token": PER_TOKEN,
     }

@@ -1,4 +1,4 @@
-"""What a run of the gate came to; every output is written from this."""
+"""The outcome of a run of the gate, from which every output is written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from enum import StrEnum
 
 from pipeline.gate.arm import Arm
 from pipeline.gate.decision.promise import Promise
+from pipeline.gate.decision.sequential import MetricVerdict
 from pipeline.gate.exact import Finding
 
 
 class GateVerdict(StrEnum):
-    """The gate's verdict."""
+    """The verdict on a version."""
 
     PASS = "pass"
     REGRESSION = "regression"
@@ -29,59 +30,34 @@ EXIT = {
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One timed metric; slow-downs are shares, 0.05 is 5 % more time.
-
-    Attributes:
-        name: Cell and figure.
-        candidate: The candidate's figure in ms, or a ratio within its run.
-        reference: The reference's.
-        slow_down: Estimate.
-        at_least: Slow-down that is proven.
-        at_most: Slow-down above which all is ruled out.
-        verdict: `regression`, `pass` or `undecided`.
-        power: What the run could find, in words.
-    """
-
-    name: str
-    candidate: float
-    reference: float
-    slow_down: float
-    at_least: float
-    at_most: float
-    verdict: str
-    power: str
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """What a run of the gate came to.
+    """The outcome of a run of the gate.
 
     Attributes:
-        answer: The verdict.
+        verdict: The verdict on the candidate.
         mode: `side by side` or `recorded reference`.
-        candidate: The tested version, for people.
-        reference: What it was compared with.
-        promise: What was declared of the timed metrics.
-        differences: Why the two cannot be compared.
+        candidate: Name of the tested version.
+        reference: Name of the version, or recording, that it was compared with.
+        promise: The error rates and sizes declared for the timed metrics.
+        differences: A line for each reason why the two cannot be compared.
         findings: Exact things that changed.
-        timed: The timed metrics.
+        timed: The verdict on each timed metric.
         arms: Each cell of the candidate and of the reference, as far as they ran.
-        notes: What a reader must know beside the verdict.
-        advice: What to do where nothing was decided; "" otherwise.
+        notes: Lines that a reader of the verdict must know.
+        advice: The next step where nothing was decided; "" otherwise.
         figures: Ratios within the candidate's run, by name, of which more is worse: for the trend.
         seconds: Wall time.
         measured: How much was measured, in words.
     """
 
-    answer: GateVerdict
+    verdict: GateVerdict
     mode: str
     candidate: str
     reference: str
     promise: Promise
     differences: Sequence[str] = ()
     findings: Sequence[Finding] = ()
-    timed: Sequence[Timed] = ()
+    timed: Sequence[MetricVerdict] = ()
     arms: Sequence[tuple[Arm, Arm]] = ()
     notes: Sequence[str] = ()
     advice: str = ""
@@ -92,4 +68,4 @@ class Outcome:
     @property
     def status(self) -> int:
         """The exit status."""
-        return EXIT[self.answer]
+        return EXIT[self.verdict]

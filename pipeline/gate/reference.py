@@ -1,4 +1,4 @@
-"""A recorded reference: what a grid gave, exactly, and the figures of each recorded run."""
+"""Keep a recorded reference: a grid's exact responses, and the figures of each recorded run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pipeline.config.compose import Job
-from pipeline.config.messages import one_line
-from pipeline.gate.arm import Arm, from_plain, plain
+from pipeline.config.messages import folded
+from pipeline.gate.arm import Arm, plain
 from pipeline.gate.comparable import differences
 from pipeline.gate.decision.prediction import RunFigure, run_figure
 from pipeline.gate.exact import exact_findings
 from pipeline.gate.figures import absolutes, ratios
-from pipeline.machine.provenance import machine_class
+from pipeline.machine.provenance import known_commit, machine_class
 from pipeline.record.record import write_atomically
 
 FORMAT = 1
@@ -25,11 +27,11 @@ MOST_RUNS = 12  # more tell a run's spread hardly better
 
 @dataclass(frozen=True)
 class Run:
-    """One recorded run's figures.
+    """The figures of one recorded run.
 
     Attributes:
-        fingerprint: Of the machine.
-        commit: Of the version.
+        fingerprint: The machine's.
+        commit: The version's; "" where it is unknown.
         figures: By name: ratios within the run, and absolute ones (`pipeline.gate.figures`).
     """
 
@@ -40,12 +42,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a version of the grid gave, once exactly and at least once timed.
+    """A version's cells with their exact responses, and the figures of one run or more.
 
     Attributes:
         arms: The cells as the first recorded run had them.
         machine: Facts of the machine and the code of that run (`pipeline.machine.provenance.here`).
-        runs: Each recorded run.
+        runs: The recorded runs, one at least.
     """
 
     arms: tuple[Arm, ...]
@@ -55,27 +57,27 @@ class Reference:
     @property
     def threads(self) -> str:
         """CPU threads that its cells ran on; "" for an engine that has none."""
-        found = {a.settings.get("threads", "") for a in self.arms}
-        return found.pop() if len(found) == 1 else ""
+        threads = {a.settings.get("threads", "") for a in self.arms}
+        return threads.pop() if len(threads) == 1 else ""
 
     def with_run(self, later: Reference) -> Reference:
-        """Return this reference with the runs of a later one of equal answers."""
+        """Return this reference with the runs of a later one of equal responses."""
         return replace(self, runs=(*self.runs, *later.runs)[-MOST_RUNS:])
 
     def differences(self, later: Reference) -> list[str]:
-        """Return why the runs of two recordings do not belong together; none if they do."""
+        """Return why the runs of a later recording do not belong to this one; none if they do."""
         if machine_class(self.machine) != machine_class(later.machine):
             return ["machine class"]
-        found = differences(later.arms, self.arms, recorded=True)
-        if not found:
+        unequal = differences(later.arms, self.arms, recorded=True)
+        if not unequal:
             for ours, theirs in zip(later.arms, self.arms, strict=True):
-                found += map(str, exact_findings(ours, theirs, str))
-        return found
+                unequal += map(str, exact_findings(ours, theirs, str))
+        return unequal
 
 
 def new_reference(arms: Sequence[Arm], machine: dict[str, str]) -> Reference:
     """Return the reference of one run."""
-    run = Run(machine["fingerprint"], machine.get("commit", ""), figures(arms))
+    run = Run(machine["fingerprint"], known_commit(machine), figures(arms))
     return Reference(tuple(arms), machine, (run,))
 
 
@@ -90,12 +92,12 @@ def figures(arms: Sequence[Arm]) -> dict[str, RunFigure]:
 
 
 def grid_digest(jobs: Sequence[Job]) -> str:
-    """Return a short name of a grid: what it was asked for by, on any machine."""
+    """Return a short name of a grid, the same for the same overrides on any machine."""
     return hashlib.sha256(json.dumps(sorted(sorted(job) for job in jobs)).encode()).hexdigest()[:12]
 
 
 def answers_digest(arms: Sequence[Arm]) -> str:
-    """Return a hash of all that must be equal exactly: tokens, and steps with what they kept."""
+    """Hash what must be equal exactly: each response's tokens, and the tokens of each step."""
     answers = [
         [a.label, prompt, answer.tokens, answer.committed]
         for a in arms
@@ -105,8 +107,8 @@ def answers_digest(arms: Sequence[Arm]) -> str:
 
 
 def dump(reference: Reference) -> str:
-    """Write a reference as JSON; a prompt's answer and a run stand on a line each."""
-    arms = [plain(found) for found in reference.arms]
+    """Write a reference as JSON, with a line for each prompt's response and each run."""
+    arms = [plain(cell) for cell in reference.arms]
     data = {
         "format": FORMAT,
         "machine": reference.machine,
@@ -116,45 +118,78 @@ def dump(reference: Reference) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("},", "},\n") + "\n"
 
 
-def load(text: str, name: str) -> Reference:
-    """Read a reference.
+def load(data: bytes, name: str) -> Reference:
+    """Read a reference from JSON.
+
+    Args:
+        data: What a file holds.
+        name: The setting and its value, for the line that refuses it.
 
     Raises:
-        ValueError: It is none, or one of another format.
+        ValueError: It is none, damaged, or of another format; the line names the field.
     """
     try:
-        data: dict[str, Any] = json.loads(text)
-        if data["format"] != FORMAT:
-            raise ValueError(f"format {data['format']}, this version reads {FORMAT}")
-        return Reference(
-            arms=tuple(from_plain(each) for each in data["cells"]),
-            machine=data["machine"],
-            runs=tuple(_run(each) for each in data["runs"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"reference={name}: not a recorded reference ({one_line(error)});"
-            " record one with gate.record=true record_to=FILE"
-        ) from None
+        written = TypeAdapter(_Head).validate_json(data, strict=True).format
+        if written != FORMAT:
+            raise ValueError(f"format {written}, this version reads {FORMAT}")
+        # A field of a later version may change what the others mean, so it is refused.
+        file = TypeAdapter(_File).validate_json(data, strict=True, extra="forbid")
+    except ValidationError as error:
+        raise ValueError(_refused(name, _damage(error))) from None
+    except ValueError as error:
+        raise ValueError(_refused(name, str(error))) from None
+    return Reference(file.cells, file.machine, file.runs)
 
 
-def _run(data: dict[str, Any]) -> Run:
-    found = {name: RunFigure(**each) for name, each in data["figures"].items()}
-    return Run(data["fingerprint"], data["commit"], found)
+@dataclass(frozen=True)
+class _Head:
+    """The part of a file that says how to read the rest."""
+
+    format: int
 
 
-def read(path: str) -> Reference:
+@dataclass(frozen=True)
+class _File(_Head):
+    """A reference as its file holds it."""
+
+    machine: dict[str, str]
+    cells: Annotated[tuple[Arm, ...], Field(min_length=1)]
+    runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+
+def _damage(error: ValidationError) -> str:
+    """Return the first thing that is wrong with a file, and the field in which."""
+    first, *more = error.errors(include_url=False, include_context=False)
+    what = "not an object" if first["type"] == "dataclass_type" else folded(first["msg"])
+    place = ".".join(map(str, first["loc"]))
+    others = f", and {len(more)} more" if more else ""
+    return f"{place}: {what}{others}" if place else f"{what}{others}"
+
+
+def _refused(name: str, reason: str) -> str:
+    return (
+        f"{name}: not a recorded reference ({reason});"
+        " record one with gate.record=true record_to=FILE"
+    )
+
+
+def read(path: str, setting: str = "reference") -> Reference:
     """Read a reference from a file.
 
+    Args:
+        path: The file.
+        setting: The setting that names it.
+
     Raises:
-        ValueError: There is none.
+        ValueError: There is none, or it is damaged.
     """
     try:
-        return load(Path(path).expanduser().read_text(), path)
+        data = Path(path).expanduser().read_bytes()
     except OSError as error:
         raise ValueError(
-            f"reference={path}: {error.strerror}; record one with gate.record=true record_to={path}"
+            f"{setting}={path}: {error.strerror}; record one with gate.record=true record_to={path}"
         ) from None
+    return load(data, f"{setting}={path}")
 
 
 def write(reference: Reference, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The gate's own settings, and the cells' apart from them."""
+"""Read the command line: the gate's own settings, and the overrides that make the cells."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ OWN = ("candidate", "baseline", "reference", "record_to", "cells", "gate")
 
 @dataclass(frozen=True)
 class GateSettings:
-    """What the gate is told.
+    """The settings of one run of the gate.
 
     Attributes:
         candidate: Folder of the tested version.
-        baseline: Git ref or folder that it is measured beside; "" for none.
+        baseline: Git ref or folder that it is measured against, side by side; "" for none.
         reference: File of a recorded reference, or `mlflow`; "" for none.
         record: Measure and keep as the reference.
         record_to: File to write the reference to; "" for none.
-        promise: What the gate declares of its timed metrics.
-        max_rounds: Most answers to a prompt by each cell of each side.
+        promise: The error rates and effect sizes declared for the timed metrics.
+        max_rounds: Most responses to a prompt by each cell of each side.
         max_seconds: No round begins that would end later.
         run_noise: Standard deviation of a run's figures, as a share, until enough are recorded.
-        trend: Runs of the gate that are looked at for a drift; 0 for none.
-        output: Folder of what a run writes; "" for one under the folder of runs.
+        seed: Draws which side answers first.
+        trend: Runs of the gate that are tested for a drift; 0 for none.
+        output: Folder that a run writes into; "" for one under the folder of runs.
         allow_below_break_even: Record a reference in which drafting does not pay.
         jobs: The overrides of `conf/config.yaml` that make each cell.
     """
@@ -54,7 +55,11 @@ class GateSettings:
     jobs: tuple[Job, ...]
 
     def __post_init__(self) -> None:
-        """Check that exactly one thing is asked for."""
+        """Check that exactly one mode is asked for, and the ranges.
+
+        Raises:
+            ValueError: A setting contradicts another one or is out of its range.
+        """
         asked = [bool(self.baseline), bool(self.reference), self.record]
         if sum(asked) != 1:
             raise ValueError(
@@ -70,18 +75,18 @@ class GateSettings:
 
     @property
     def cell_jobs(self) -> tuple[Job, ...]:
-        """The jobs without what only concerns a sweep."""
+        """The jobs without the settings of a sweep."""
         return cell_jobs(self.jobs)
 
     def jobs_on(self, threads: str) -> tuple[Job, ...]:
-        """Return the jobs on a number of CPU threads, where they leave it to be measured."""
+        """Fix the CPU threads of jobs that leave them to be measured; "" fixes none."""
         if not threads or any(key(o) == "engine.threads" for job in self.jobs for o in job):
             return self.jobs
         return tuple((*job, f"engine.threads={threads}") for job in self.jobs)
 
 
 def read(arguments: Sequence[str]) -> GateSettings:
-    """Read the command line.
+    """Read the command line of the gate.
 
     Raises:
         ValueError: A setting is unknown or out of its range; one line that names it.
@@ -96,7 +101,11 @@ def read(arguments: Sequence[str]) -> GateSettings:
 
 
 def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
-    """Build the settings; a value of another kind is refused with its name."""
+    """Build the settings from the composed config.
+
+    Raises:
+        ValueError: A value is of another type, naming the setting.
+    """
     gate: dict[str, Any] = dict(OmegaConf.to_container(config.gate, resolve=True))  # type: ignore[arg-type]
     for name in ("record", "allow_below_break_even"):
         if not isinstance(gate[name], bool):
@@ -121,5 +130,5 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
 
 
 def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Return jobs without what only concerns a sweep: versions side by side are not told it."""
+    """Drop the settings of a sweep from jobs: versions side by side run in none."""
     return tuple(tuple(o for o in job if group(o) not in SHARED) for job in jobs)

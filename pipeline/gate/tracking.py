@@ -1,6 +1,7 @@
-"""The gate in MLflow: references by grid and machine class, each run of the gate, and the trend.
+"""Keep references and runs of the gate in MLflow, and test the trend over those runs.
 
-Everything goes through `pipeline.track.Tracker`, which owns MLflow.
+References are found by grid and machine class. Everything goes through `pipeline.track.Tracker`,
+which owns MLflow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from pipeline.gate.decision.trend import FEWEST_RUNS, trend
 from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
-from pipeline.machine.provenance import class_digest
+from pipeline.machine.provenance import class_digest, known_commit
 from pipeline.track import Tracker, answering
 
 REFERENCE, GATE = "gate_reference", "gate"  # tag `kind`
@@ -22,14 +23,14 @@ FILE = "reference.json"
 
 
 def save_reference(tracker: Tracker, reference: Reference, grid: str, sweep_id: str) -> str:
-    """Keep a recorded run as a reference; return the MLflow run's id."""
+    """Log a recorded run as a reference; return the MLflow run's id."""
     tags = {
         "kind": REFERENCE,
         "grid": grid,
         "machine_class": class_digest(reference.machine),
         "answers": answers_digest(reference.arms),
         "sweep_id": sweep_id,
-        "commit": reference.machine.get("commit", ""),
+        "commit": known_commit(reference.machine),
     }
     with answering():
         run = tracker.client.create_run(tracker.experiment_id, tags=tags, run_name="gate reference")
@@ -42,19 +43,19 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
     """Return the newest reference of a grid and machine class, with the runs that agree with it.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is none, or it is damaged.
     """
     with answering():
         runs = _search(tracker, _query(REFERENCE, grid, machine), MOST_RUNS)
         same = [r for r in runs if r.data.tags["answers"] == runs[0].data.tags["answers"]]
-        found = [_download(tracker, run.info.run_id) for run in same]
-    if not found:
+        references = [_download(tracker, run.info.run_id) for run in same]
+    if not references:
         raise ValueError(
             "reference=mlflow: no reference of this grid and machine class; record one with"
             " gate.record=true, or name a file"
         )
-    newest = found[0]
-    for older in found[1:]:
+    newest = references[0]
+    for older in references[1:]:
         if not newest.differences(older):
             newest = newest.with_run(older)
     return newest
@@ -63,12 +64,12 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
 def log_outcome(
     tracker: Tracker, outcome: Outcome, grid: str, machine: Mapping[str, str], folder: Path
 ) -> None:
-    """Log a run of the gate: verdict, figures and all files that it wrote."""
+    """Log a run of the gate: its verdict, its figures and all files in its folder."""
     tags = {
         "kind": GATE,
         "grid": grid,
         "machine_class": class_digest(machine),
-        "verdict": outcome.answer,
+        "verdict": outcome.verdict,
         "mode": outcome.mode,
         "candidate": outcome.candidate,
         "reference": outcome.reference,
@@ -78,7 +79,7 @@ def log_outcome(
     with answering():
         client = tracker.client
         run = client.create_run(
-            tracker.experiment_id, tags=tags, run_name=f"gate: {outcome.answer}"
+            tracker.experiment_id, tags=tags, run_name=f"gate: {outcome.verdict}"
         )
         for name, value in values.items():
             client.log_metric(run.info.run_id, key(name), value)
@@ -89,14 +90,14 @@ def log_outcome(
 def drifts(
     tracker: Tracker, outcome: Outcome, grid: str, machine: Mapping[str, str], runs: int
 ) -> list[str]:
-    """Return a line for each figure that grew steadily over the last runs that were no regression.
+    """Return a line for each figure that grew steadily over the last runs without a regression.
 
     Args:
-        tracker: Where the earlier runs are.
+        tracker: The store of the earlier runs.
         outcome: This run.
-        grid: The grid's name.
+        grid: The digest that names the grid.
         machine: This machine's facts.
-        runs: Runs to look at, this one included.
+        runs: The number of runs to test, this one included.
     """
     query = f"{_query(GATE, grid, machine)} and tags.verdict != '{GateVerdict.REGRESSION}'"
     with answering():
@@ -106,28 +107,28 @@ def drifts(
         series = [r.data.metrics[key(name)] for r in past if key(name) in r.data.metrics]
         if runs and len(series) + 1 >= FEWEST_RUNS:
             promise = outcome.promise
-            found = trend([*series, value], promise.alpha / len(outcome.figures), promise.tolerance)
-            if found.drifts:
+            drift = trend([*series, value], promise.alpha / len(outcome.figures), promise.tolerance)
+            if drift.drifts:
                 lines.append(
-                    f"slow drift over {found.runs} runs: {name} grew {found.change:+.1%}"
-                    f" (p {found.p:.1g})"
+                    f"slow drift over {drift.runs} runs: {name} grew {drift.change:+.1%}"
+                    f" (p {drift.p:.1g})"
                 )
     return lines
 
 
 def key(name: str) -> str:
-    """Return a name as MLflow takes it."""
+    """Replace the characters of a name that MLflow refuses."""
     return re.sub(r"[^\w\-. /]", "_", name)
 
 
 def _query(kind: str, grid: str, machine: Mapping[str, str]) -> str:
-    """Return what finds the runs of a kind that were of a grid, on machines of one class."""
+    """Return the MLflow query for runs of a kind, of a grid, on machines of one class."""
     same = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
     return f"tags.kind = '{kind}' and {same}"
 
 
 def _search(tracker: Tracker, query: str, most: int) -> Sequence[Any]:
-    """Return the newest runs of a query, newest first."""
+    """Return the runs that a query finds, newest first."""
     return list(
         tracker.client.search_runs(
             [tracker.experiment_id], query, max_results=most, order_by=["start_time DESC"]
@@ -136,7 +137,7 @@ def _search(tracker: Tracker, query: str, most: int) -> Sequence[Any]:
 
 
 def _download(tracker: Tracker, run_id: str) -> Reference:
-    """Read the reference of a run."""
+    """Download the reference of an MLflow run."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(tracker.client.download_artifacts(run_id, FILE, place))
-        return load(path.read_text(), f"mlflow run {run_id}")
+        return load(path.read_bytes(), f"reference=mlflow, run {run_id}")

@@ -1,4 +1,4 @@
-"""Why a cell of a match or a reference is void: its own counts, its label, its output."""
+"""Find why a cell is void, and why a run must not become a reference."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pipeline.judge.lossless import compare_outputs
 from pipeline.measure.loops import looping_prompts
 from pipeline.record.record import CellRecord, Status
 
+LEAST_GAIN = 0.05  # accepted tokens a step: a drafter of random tokens has none
+MOST_LOOPING = 0.25  # share of prompts
+
 
 def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord]) -> str:
-    """Say why a cell is void, or "".
+    """Return why a cell's counts, label or output make it void; "" if they do not.
 
-    Times are left out: on a busy machine they contradict each other by themselves, and whether
-    one is slower is the statistics' to judge.
+    Times void nothing: on a busy machine they contradict each other by themselves, and whether
+    one is slower is decided by the statistics.
 
     Args:
         record: A cell as far as it ran.
@@ -30,7 +33,7 @@ def fault(record: CellRecord, contradiction: str, records: Sequence[CellRecord])
 
 
 def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | None:
-    """Return the plain-decode cell whose output this one must equal; None if it is one itself."""
+    """Return the plain-decode record whose output this one must equal; None for one itself."""
     if record.is_baseline:
         return None
     plain = [
@@ -40,7 +43,7 @@ def _plain(record: CellRecord, records: Sequence[CellRecord]) -> CellRecord | No
 
 
 def _steady(record: CellRecord) -> str:
-    """Say that a cell did not take the same steps in each repetition, or ""."""
+    """Return that a cell took other steps in a later repetition; "" if it did not."""
     first = {r.prompt_id: r.committed for r in record.repetitions[0]}
     for number, responses in enumerate(record.repetitions):
         for response in responses:
@@ -52,51 +55,47 @@ def _steady(record: CellRecord) -> str:
     return ""
 
 
-LEAST_GAIN = 0.05  # accepted tokens a step: a drafter of random tokens has none
-MOST_LOOPING = 0.25  # share of prompts
-
-
 def refusals(
     arms: Sequence[Arm], records: Sequence[CellRecord], allow_below_break_even: bool
 ) -> list[str]:
-    """Return every reason against recording a run, one line each.
+    """Return every reason against recording a run as a reference, a line each.
 
     Args:
         arms: The run's cells; a failed cell has no arm.
-        records: The run's cells as the sweep left them.
-        allow_below_break_even: The user's explicit word that drafting need not pay.
+        records: The run's records.
+        allow_below_break_even: Accept cells in which drafting does not pay.
     """
     comparisons = compare(records)
     judged = [r for comparison in comparisons for r in comparison.records]
-    found = [f"{r.label} is {r.status}: {r.reason}" for r in judged if r.status is not Status.OK]
-    for each in arms:
-        found += [f"{each.label} {reason}" for reason in _of_arm(each)]
-    found += [reason for r in records for reason in _loops(r)]
+    reasons = [f"{r.label} is {r.status}: {r.reason}" for r in judged if r.status is not Status.OK]
+    for cell in arms:
+        reasons += [f"{cell.label} {reason}" for reason in _of_arm(cell)]
+    reasons += [reason for r in records for reason in _loops(r)]
     if not allow_below_break_even:
-        found += [reason for comparison in comparisons for reason in _break_even(comparison)]
-    if not any(not each.is_baseline for each in arms):
-        found.append("no cell drafts: give drafter=none,NAME, a reference is about speculation")
-    return list(dict.fromkeys(found))
+        reasons += [reason for comparison in comparisons for reason in _break_even(comparison)]
+    if not any(not cell.is_baseline for cell in arms):
+        reasons.append("no cell drafts: give drafter=none,NAME, a reference is about speculation")
+    return list(dict.fromkeys(reasons))
 
 
-def _of_arm(found: Arm) -> Iterator[str]:
-    """Yield what is wrong with one cell by itself."""
-    if found.proof.cached_prompt_tokens:
+def _of_arm(cell: Arm) -> Iterator[str]:
+    """Yield each reason against one cell by itself: cache, accept length, repetitions."""
+    if cell.proof.cached_prompt_tokens:
         yield (
-            f"took {found.proof.cached_prompt_tokens} prompt tokens from the server's cache: turn"
+            f"took {cell.proof.cached_prompt_tokens} prompt tokens from the server's cache: turn"
             " the cache off (engine.extra_args must not enable it) and record again"
         )
-    if not found.is_baseline and found.accept_length < 1 + LEAST_GAIN:
+    if not cell.is_baseline and cell.accept_length < 1 + LEAST_GAIN:
         yield (
-            f"has accept length {found.accept_length:.3f}, as a random drafter has: check"
+            f"has accept length {cell.accept_length:.3f}, as a random drafter has: check"
             " drafter's checkpoint and its vocabulary map (python -m drafters.vocab audit)"
         )
-    if not all(len(repeated) > 1 for repeated in found.times.values()):
+    if not all(len(repeated) > 1 for repeated in cell.times.values()):
         yield "was measured once: set measurement.min_repetitions=3 or more"
 
 
 def _loops(record: CellRecord) -> Iterator[str]:
-    """Yield that too many answers end in a loop, which flatters every drafter."""
+    """Yield a line if too many responses end in a loop, which flatters every drafter."""
     total = len({r.prompt_id for repetition in record.repetitions for r in repetition})
     looping = len(looping_prompts(record))
     if looping > MOST_LOOPING * total:
@@ -107,7 +106,7 @@ def _loops(record: CellRecord) -> Iterator[str]:
 
 
 def _break_even(comparison: Comparison) -> Iterator[str]:
-    """Yield each cell that is slower than the best baseline."""
+    """Yield a line for each cell that is slower than the best baseline."""
     for record in comparison.records:
         measurement = comparison.measurements.get(record.cell_id)
         versus = measurement.overall.versus if measurement else None

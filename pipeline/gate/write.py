@@ -1,4 +1,4 @@
-"""What a run of the gate leaves: a table, a comment, a test report, annotations, and the facts."""
+"""Write an outcome for the terminal, a pull request, a test report, GitHub, and as plain facts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from pipeline.record.record import write_atomically
 
 COMMENT, JUNIT, FACTS = "comment.md", "junit.xml", "gate.json"
 MOST_FINDINGS = 20  # a drafter that changed touches every prompt
+TIMED_HEAD = ("timed", "reference", "candidate", "slower by", "proven", "ruled out", "power", "")
+CELL_HEAD = ("cell", "accept length", "verify or decode ms", "draft ms", "host ms", "ms per token")
+SPLIT: tuple[Pick, ...] = (VERIFY, lambda t: t.draft_ms, lambda t: t.host_ms, PER_TOKEN)
 
 
 def write_all(outcome: Outcome, folder: Path) -> None:
@@ -29,7 +32,7 @@ def write_all(outcome: Outcome, folder: Path) -> None:
 
 
 def terminal(outcome: Outcome) -> str:
-    """Return the table that a run ends with."""
+    """Write an outcome as the tables and the verdict that a run ends with."""
     blocks = [f"candidate {outcome.candidate}\nreference {outcome.reference}"]
     for head, rows in ((TIMED_HEAD, [*timed_rows(outcome)]), (CELL_HEAD, [*cell_rows(outcome)])):
         if rows:
@@ -39,7 +42,7 @@ def terminal(outcome: Outcome) -> str:
 
 
 def markdown(outcome: Outcome) -> str:
-    """Return the comment for a pull request."""
+    """Write an outcome as the comment for a pull request."""
     blocks = [
         f"### specroi gate: {headline(outcome)}",
         f"`{outcome.candidate}` against `{outcome.reference}`, {outcome.mode}"
@@ -54,9 +57,9 @@ def markdown(outcome: Outcome) -> str:
 
 
 def junit(outcome: Outcome) -> str:
-    """Return the run as a test report: a case per exact check and per timed metric.
+    """Write an outcome as a test report: a case per exact check and per timed metric.
 
-    What cannot be compared and what is undecided are errors, not failures: nothing was found.
+    A difference and an undecided metric are errors, not failures: nothing was found.
     """
     suite = ElementTree.Element("testsuite", name="specroi gate", time=f"{outcome.seconds:.1f}")
     _case(suite, "comparable", "error", list(outcome.differences))
@@ -76,14 +79,14 @@ def junit(outcome: Outcome) -> str:
 
 
 def _case(suite: ElementTree.Element, name: str, kind: str, lines: Sequence[str]) -> None:
-    """Add a case; it passes if there is nothing to say, or no kind of trouble."""
+    """Add a case to a test report; one without a kind or without lines passes."""
     case = ElementTree.SubElement(suite, "testcase", classname="gate", name=name)
     if kind and lines:
         ElementTree.SubElement(case, kind, message=lines[0]).text = "\n".join(lines)
 
 
 def github_lines(outcome: Outcome) -> str:
-    """Return GitHub's workflow commands; empty anywhere else."""
+    """Write findings, slow metrics and notes as GitHub's workflow commands; "" anywhere else."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return ""
     lines = [f"::error title=specroi gate::{_escaped(str(f))}" for f in outcome.findings if f.fails]
@@ -92,9 +95,9 @@ def github_lines(outcome: Outcome) -> str:
         for t in outcome.timed
         if t.verdict == "regression"
     ]
-    if outcome.answer in (GateVerdict.NOT_COMPARABLE, GateVerdict.UNDECIDED):
+    if outcome.verdict in (GateVerdict.NOT_COMPARABLE, GateVerdict.UNDECIDED):
         lines += [
-            f"::error title=specroi gate {outcome.answer}::{_escaped(line)}"
+            f"::error title=specroi gate {outcome.verdict}::{_escaped(line)}"
             for line in (*outcome.differences, outcome.advice)
             if line
         ]
@@ -103,12 +106,12 @@ def github_lines(outcome: Outcome) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as a workflow command takes it."""
+    """Escape a text for a workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def facts(outcome: Outcome) -> dict[str, Any]:
-    """Return the run as plain data."""
+    """Return an outcome as plain data."""
     data = asdict(outcome) | {
         "arms": [[plain(ours), plain(theirs)] for ours, theirs in outcome.arms],
         "timed": [{k: _finite(v) for k, v in asdict(t).items()} for t in outcome.timed],
@@ -119,7 +122,7 @@ def facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return null for a limit that is none: JSON has no infinity."""
+    """Replace a number that is none by null: JSON has no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -137,7 +140,7 @@ def _said(outcome: Outcome) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Return columns in line: words to the left, figures to the right."""
+    """Align rows to columns: words to the left, figures to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 
@@ -151,12 +154,8 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cells()).rstrip()
 
 
-TIMED_HEAD = ("timed", "reference", "candidate", "slower by", "proven", "ruled out", "power", "")
-CELL_HEAD = ("cell", "accept length", "verify or decode ms", "draft ms", "host ms", "ms per token")
-
-
 def headline(outcome: Outcome) -> str:
-    """Return the verdict in a line."""
+    """Write the verdict and its reason in a line."""
     reasons = {
         GateVerdict.PASS: "nothing exact changed, and no slow-down of"
         f" {outcome.promise.min_effect:.1%} is left possible",
@@ -164,11 +163,11 @@ def headline(outcome: Outcome) -> str:
         GateVerdict.NOT_COMPARABLE: f"{len(outcome.differences)} differences",
         GateVerdict.UNDECIDED: "the noise was too large to tell",
     }
-    return f"{str(outcome.answer).upper()}: {reasons[outcome.answer]}"
+    return f"{str(outcome.verdict).upper()}: {reasons[outcome.verdict]}"
 
 
 def _regression(outcome: Outcome) -> str:
-    """Name what is worse: exact things, then the timed metric that is slowest."""
+    """Name the first failing finding, and the timed metric that is slowest."""
     parts = [f"{f.kind} of {f.place}" for f in outcome.findings if f.fails][:1]
     more = sum(f.fails for f in outcome.findings) - 1
     if more > 0:
@@ -181,7 +180,7 @@ def _regression(outcome: Outcome) -> str:
 
 
 def promised(outcome: Outcome) -> str:
-    """Return what was declared, and what was measured for it."""
+    """Write the declared rates, and how much was measured for them."""
     promise = outcome.promise
     return (
         f"{outcome.measured}; declared: {promise.alpha:.1%} false alarms over all timed metrics,"
@@ -203,14 +202,6 @@ def cell_rows(outcome: Outcome) -> Iterator[list[str]]:
     for ours, theirs in outcome.arms:
         lengths = _change(f"{theirs.accept_length:.4f}", f"{ours.accept_length:.4f}")
         yield [ours.label, lengths, *(_both(ours, theirs, pick) for pick in SPLIT)]
-
-
-SPLIT: tuple[Pick, ...] = (
-    VERIFY,
-    lambda t: t.draft_ms,
-    lambda t: t.host_ms,
-    PER_TOKEN,
-)
 
 
 def _both(ours: Arm, theirs: Arm, pick: Pick) -> str:

@@ -1,4 +1,8 @@
-"""Where a sweep's numbers come from: the code, the packages and the machine."""
+"""Record where numbers come from: code, packages and machine, and when two machines are the same.
+
+`provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
+machines of one kind share, `fingerprint` hashes those that absolute times need to be compared.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -16,21 +21,81 @@ import psutil
 
 PACKAGES = ("specroi", "torch", "hydra-core", "ray", "mlflow", "datasets", "tokenizers", "sglang")
 MACHINE = ("cpu", "cores", "gpus")  # cells measured on machines that differ here have no ratio
+UNKNOWN = "unknown"  # how a fact begins that could not be learned; the reason follows
+OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def provenance() -> dict[str, str]:
-    """Return commit, versions and hardware as flat text; what cannot be known is left out."""
+    """Return commit, versions and hardware as flat text; a package that is absent is left out."""
     return _code() | _packages() | _machine() | _gpus()
 
 
 def _code() -> dict[str, str]:
-    """Commit of the source folder, and whether tracked files differ from it."""
-    here = Path(__file__).parent
-    commit = _output("git", "-C", str(here), "rev-parse", "HEAD")
-    if not commit:
-        return {}
-    changed = _output("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "dirty": str(bool(changed)).lower()}
+    """Return the commit of the source folder, and whether tracked files differ from it.
+
+    What git does not tell is `unknown (REASON)`: a commit that is silently absent, or a change
+    that is silently denied, would let two codes pass for one.
+    """
+    source = Path(__file__)
+    try:
+        commit = git(source.parent, "rev-parse", "--verify", "HEAD")
+        if not git(source.parent, "ls-files", source.name):
+            return {"commit": f"{UNKNOWN} (the git repository around it does not hold this code)"}
+    except GitFailed as reason:
+        return {"commit": f"{UNKNOWN} ({reason})"}
+    try:
+        changed = git(source.parent, "status", "--porcelain", "--untracked-files=no")
+    except GitFailed as reason:
+        return {"commit": commit.decode().strip(), "dirty": f"{UNKNOWN} ({reason})"}
+    return {"commit": commit.decode().strip(), "dirty": str(bool(changed)).lower()}
+
+
+def known_commit(facts: Mapping[str, str]) -> str:
+    """Return the commit that a provenance names, or "" where it is unknown."""
+    commit = facts.get("commit", "")
+    return "" if commit.startswith(UNKNOWN) else commit
+
+
+class GitFailed(Exception):
+    """Git could not do what it was asked; the text is git's own reason, one line."""
+
+
+def git(folder: Path, *command: str, timeout_s: float = 20) -> bytes:
+    """Run git in a folder and return what it prints.
+
+    Variables that a hook sets are left out, since they name another repository, and nobody is
+    asked for a password.
+
+    Args:
+        folder: Where git is run; it looks for the repository from there upward.
+        *command: The command and its arguments.
+        timeout_s: Longest run; some commands fetch what a partial clone lacks.
+
+    Raises:
+        GitFailed: Git is missing, refuses, fails or hangs.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in OF_A_HOOK}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            env=environment | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+            check=False,
+        )
+    except FileNotFoundError:
+        raise GitFailed("git is not installed") from None
+    except OSError as error:
+        raise GitFailed(f"git cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise GitFailed(f"git {command[0]} did not end within {timeout_s:g} s") from None
+    if done.returncode:
+        said = " ".join(done.stderr.decode(errors="replace").split())
+        said = re.sub(r"://[^/@\s]+@", "://***@", said)  # a remote's address may hold a password
+        raise GitFailed(said or f"git {command[0]} ended with status {done.returncode}")
+    return done.stdout
 
 
 def _packages() -> dict[str, str]:
@@ -81,9 +146,6 @@ def _output(*command: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def machine_class(facts: Mapping[str, str]) -> dict[str, str]:

@@ -13,13 +13,12 @@ from pipeline.report.plots.iso_speed import iso_speed
 from pipeline.report.plots.panels import DPI
 from pipeline.report.plots.waterfall import waterfall
 from pipeline.roi.advisor import advisor_details, advisor_section
-from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts
-from pipeline.roi.deploy import deploy_command
+from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
 from pipeline.roi.projection.costs import Cost, costs
 from pipeline.roi.projection.predict import curves, missing, project
 from pipeline.roi.projection.self_check import self_check, summarise
 from pipeline.roi.step_anatomy import anatomy
-from pipeline.roi.text import OVERLAP, Sources, lever_table, narrowing, next_lever, pair
+from pipeline.roi.text import class_levers, narrowing, next_lever, next_step
 from verify.breakdown import Breakdown
 
 INVESTMENTS = (
@@ -52,7 +51,7 @@ def sections(
     if verdicts:
         yield "## What to invest in"
         yield from _investments(verdicts)
-        yield from _plots(comparison, folder, prefix)
+        yield from _plots(comparison, verdicts, folder, prefix)
         yield from _recommended(verdicts)
     yield from advisor_section(comparison, names)
 
@@ -61,9 +60,10 @@ def _investments(verdicts: list[ClassVerdict]) -> Iterator[str]:
     """Yield where each class stands, its next lever, and what would narrow a lever's worth."""
     yield table(INVESTMENTS, map(_investment, verdicts), text=3)
     yield (
-        "Next is the lever that gains most even at its low end, or else by the middle of its"
-        " range. Undecided: too few prompts to tell from plain decoding. The floor of break-even is"
-        " what is left of it if draft and host cost nothing."
+        "Next is a lever that can close the gap to plain decoding: at its low end, or else at its"
+        " high end, or else a bound; of a class that pays, the lever that gains most. Undecided:"
+        " too few prompts to tell from plain decoding. The floor of break-even is what is left of"
+        " it if draft and host cost nothing."
     )
     clashes = _by_class((found, clash) for found in verdicts for clash in found.verdict.clashes)
     if clashes:
@@ -98,7 +98,9 @@ def _by_class(said: Iterable[tuple[ClassVerdict, str]]) -> dict[str, str]:
     return {text: ", ".join(categories) for text, categories in where.items()}
 
 
-def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
+def _plots(
+    comparison: Comparison, verdicts: list[ClassVerdict], folder: Path, prefix: str
+) -> Iterator[str]:
     """Write the two plots and the plan, and yield the pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = iso_speed(comparison)
@@ -109,7 +111,9 @@ def _plots(comparison: Comparison, folder: Path, prefix: str) -> Iterator[str]:
     if found:
         waterfall(found).savefig(folder / f"{prefix}waterfall.png", dpi=DPI)
         title = comparison_names([comparison.records])[0]
-        plan = write_plan(found, title, folder, prefix)
+        first = furthest(verdicts)
+        decision = f"**Next, on {first.category}:** {next_step(first.verdict)}"
+        plan = write_plan(found, title, decision, folder, prefix)
         yield f"![From the measured step to the floor]({prefix}waterfall.png)"
         yield f"The plan, from the same figures: [{plan}]({plan})."
 
@@ -118,7 +122,7 @@ def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:
     """Yield which cell to serve by class, the command that does, and what would change it."""
     yield "## What to serve"
     yield "\n".join(f"- {_serve(found)}" for found in verdicts)
-    shown = ((v, deploy_command(v.record)) for v in verdicts if v.shown)
+    shown = ((v, v.record.deploy) for v in verdicts if v.shown)
     for command, where in _by_class(shown).items():
         yield f"Serve {where} with SGLang:"
         yield code(command)
@@ -153,7 +157,7 @@ def details(comparison: Comparison, names: Mapping[str, str], folder: Path) -> I
         names: Each cell's name by its id.
         folder: The report's folder.
     """
-    yield from _levers(comparison, names)
+    yield from class_levers(class_verdicts(comparison, names))
     yield from _inside(breakdowns(comparison, folder), names)
     yield from projection_section([comparison])
     yield from advisor_details(comparison, names)
@@ -168,22 +172,6 @@ def breakdowns(comparison: Comparison, folder: Path) -> dict[str, Breakdown]:
     traced = {r.cell_id: r.settings.get("breakdown", "") for r in comparison.records}
     found = traced | {key: path.read_text() for key, path in paths.items() if path.exists()}
     return {key: Breakdown(**json.loads(text)) for key, text in found.items() if text}
-
-
-def _levers(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each class's levers, and once what holds for all of them."""
-    verdicts, sources = class_verdicts(comparison, names), Sources()
-    if not verdicts:
-        return
-    yield "## What each lever is worth"
-    yield f"Largest gain first; effort is yours to weigh. {OVERLAP}"
-    for found in verdicts:
-        yield f"### {found.category}: {found.name}"
-        yield lever_table(found.verdict, sources)
-        if said := pair(found.verdict):
-            yield said
-    if listed := sources.listed():
-        yield listed
 
 
 def _inside(found: Mapping[str, Breakdown], names: Mapping[str, str]) -> Iterator[str]:

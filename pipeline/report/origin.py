@@ -110,5 +110,5 @@ def commands(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterato
 
 
 def drafter_notes(records: Iterable[CellRecord]) -> list[str]:
-    """Return what the drafters of these cells say of themselves, each once."""
+    """Return how the drafters of these cells describe themselves, each once."""
     return [n for n in dict.fromkeys(r.params.get("drafter.note", "") for r in records) if n]

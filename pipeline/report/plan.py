@@ -17,17 +17,26 @@ OTHER_TURNS = (
 )
 
 
-def write_plan(found: Anatomy, title: str, folder: Path, prefix: str = "") -> str:
-    """Write the plan beside the report and return its file name."""
-    text = "\n\n".join(plan_blocks(found, title, f"{prefix}waterfall.png"))
+def write_plan(found: Anatomy, title: str, decision: str, folder: Path, prefix: str = "") -> str:
+    """Write the plan beside the report and return its file name.
+
+    Args:
+        found: The step to cut.
+        title: What was compared.
+        decision: The report's own line on what to invest in next.
+        folder: The report's folder.
+        prefix: Before the file's name, to tell comparisons apart.
+    """
+    text = "\n\n".join(plan_blocks(found, title, decision, f"{prefix}waterfall.png"))
     write_atomically(folder / f"{prefix}{NAME}", text + "\n")
     return f"{prefix}{NAME}"
 
 
-def plan_blocks(found: Anatomy, title: str, picture: str) -> Iterator[str]:
+def plan_blocks(found: Anatomy, title: str, decision: str, picture: str) -> Iterator[str]:
     """Yield the plan's Markdown blocks."""
     figures = found.measurement.overall
     yield f"# Make the verify step cheap: {title}"
+    yield f"{decision} This plan is what the step can give."
     needed = found.accept_length * found.ms_per_token
     yield (
         f"{found.record.label} takes {number(found.step_ms)} ms a step and commits"
@@ -108,7 +117,7 @@ def _stops(found: Anatomy, needed: float) -> Iterator[str]:
         short = (found.step_ms - sum(p.ms for p in found.parts)) / found.ms_per_token
         yield (
             "No change of the step breaks even at this accept length; the drafter must reach"
-            f" {short:.2f} even with all of them. Stop here and work on the drafter."
+            f" {short:.2f} even with all of them. Stop here."
         )
     if said := noise(found.record.repetitions):
         yield f"Noise of repeating, of tok/s: {said}. Repeat more before judging a smaller change."

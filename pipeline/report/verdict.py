@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pipeline.judge.comparison import Comparison
-from pipeline.measure import Figures, Versus
+from pipeline.measure import Figures
 from pipeline.measure.wording import number, percent, surplus, times, with_interval
 from pipeline.record.record import Status
-from pipeline.report.advice import advice
 from pipeline.report.caveats import caveats
 from pipeline.report.which_lever import moved
+from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
+from pipeline.roi.text import next_step
 
 TOLD = 6  # classes that a line tells one by one
-
-
-class Contender(NamedTuple):
-    """The speculative cell that stands for a workload class.
-
-    It is the fastest of those shown to gain, or the fastest of all where none is.
-    """
-
-    category: str
-    name: str
-    versus: Versus
-
-    @property
-    def gains(self) -> bool:
-        """Whether the whole interval lies above 1."""
-        return self.versus.speed_up.low > 1
-
-    @property
-    def undecided(self) -> bool:
-        """Whether the interval holds 1, or one prompt gives none."""
-        return not self.gains and not self.versus.speed_up.high < 1
 
 
 def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
@@ -54,7 +33,7 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     best = (
         f"the best baseline ({names[comparison.best.cell_id]}, {number(plain.tok_s.value)} tok/s)"
     )
-    contenders = _contenders(comparison, names)
+    contenders = class_verdicts(comparison, names)
     if not contenders:
         return plain_only(comparison, names, plain)
     lines = [
@@ -65,68 +44,55 @@ def verdict(comparison: Comparison, names: Mapping[str, str]) -> list[str]:
     return [*lines, *filter(None, [moved(comparison, names)])]
 
 
-def _contenders(comparison: Comparison, names: Mapping[str, str]) -> list[Contender]:
-    """Return each class's contender, in the workload's order."""
-    best: dict[str, tuple[tuple[bool, float], Contender]] = {}
-    for cell_id, measurement in comparison.measurements.items():
-        for category, figures in measurement.classes.items():
-            if measurement.is_baseline or figures.versus is None:
-                continue
-            found = Contender(category, names[cell_id], figures.versus)
-            if category not in best or figures.rank > best[category][0]:
-                best[category] = (figures.rank, found)
-    return [contender for _, contender in best.values()]
-
-
-def _gains(contenders: list[Contender], best: str) -> str:
+def _gains(contenders: list[ClassVerdict], best: str) -> str:
     """Say where speculation pays."""
-    gains = sorted((c for c in contenders if c.gains), key=lambda c: -c.versus.speed_up.value)
+    gains = sorted((c for c in contenders if c.shown), key=lambda c: -c.speed_up.value)
     if not gains:
-        top = max(contenders, key=lambda c: c.versus.speed_up.value)
+        top = max(contenders, key=lambda c: c.speed_up.value)
         return (
             f"**On no class is a drafter shown to beat {best}**; the closest is {top.name} on"
-            f" {top.category}, {times(top.versus.speed_up)}."
+            f" {top.category}, {times(top.speed_up)}."
         )
     first, *others = gains[:TOLD]
-    text = f"**On {first.category}, {first.name} is {times(first.versus.speed_up)} {best}.**"
+    text = f"**On {first.category}, {first.name} is {times(first.speed_up)} {best}.**"
     for other in others:
         who = "it is" if other.name == first.name else f"{other.name} is"
-        text += f" On {other.category} {who} {times(other.versus.speed_up)}."
+        text += f" On {other.category} {who} {times(other.speed_up)}."
     return text + _more(gains, "gains")
 
 
-def _gaps(contenders: list[Contender]) -> str:
+def _gaps(contenders: list[ClassVerdict]) -> str:
     """Say where it does not pay, and how far accept length is from break-even."""
-    short = sorted((c for c in contenders if not c.gains), key=lambda c: c.versus.speed_up.value)
+    short = sorted((c for c in contenders if not c.shown), key=lambda c: c.speed_up.value)
     if not short:
         return "Every class gains: accept length is above break-even on all of them."
     told = "; ".join(_gap(c) for c in short[:TOLD])
     return f"**Not shown to gain, at best:** {told}.{_more(short, 'is not shown to gain')}"
 
 
-def _more(contenders: list[Contender], what: str) -> str:
+def _more(contenders: list[ClassVerdict], what: str) -> str:
     """Name the classes that are not told one by one, "" where all are."""
     rest = [c.category for c in contenders[TOLD:]]
     return f" A drafter {what} on {len(rest)} more: {', '.join(rest)}." if rest else ""
 
 
-def _gap(contender: Contender) -> str:
+def _gap(contender: ClassVerdict) -> str:
     """Say one class's shortfall."""
-    levers = contender.versus.levers
+    levers = contender.levers
     above = surplus(levers)
     short = f"{-above:.2f} short" if above < 0 else f"{above:.2f} above"
-    undecided = ", undecided," if contender.undecided else ""
+    undecided = ", undecided," if not contender.decided else ""
     return (
-        f"{contender.category} {times(contender.versus.speed_up)}{undecided} with"
+        f"{contender.category} {times(contender.speed_up)}{undecided} with"
         f" {contender.name} (accept length {levers.accept_length:.2f}, break-even"
         f" {levers.break_even:.2f}, {short})"
     )
 
 
-def _next(contenders: list[Contender]) -> str:
+def _next(contenders: list[ClassVerdict]) -> str:
     """Say what to invest in, for the class that is furthest from break-even."""
-    worst = min(contenders, key=lambda c: c.versus.speed_up.value)
-    levers = worst.versus.levers
+    worst = furthest(contenders)
+    levers = worst.levers
     limits = (
         f"a verify step as cheap as plain decode would give {number(levers.limit_of_verify)}x,"
         f" drafting and host work for nothing {number(levers.limit_of_overhead)}x, a drafter that"
@@ -134,23 +100,23 @@ def _next(contenders: list[Contender]) -> str:
     )
     if levers.accept_length >= levers.break_even:
         return (
-            f"**Next:** no class is below break-even.{_more_prompts(contenders)} At most, on"
-            f" {worst.category}, {limits}."
+            f"**Next, on {worst.category}:** {next_step(worst.verdict)} No class is below"
+            f" break-even.{_more_prompts(contenders)} At most, {limits}."
         )
     cut = 1 - levers.needed_step_ms / levers.step_ms
     rise = levers.break_even / levers.accept_length - 1
     return (
-        f"**Next, on {worst.category}:** to break even, cut the step from"
-        f" {number(levers.step_ms)} to {number(levers.needed_step_ms)} ms (−{percent(cut)}) at this"
-        f" accept length, or raise accept length from {levers.accept_length:.2f} to"
-        f" {levers.break_even:.2f} (+{percent(rise)}) at this step cost. {advice(levers)}"
-        f" At most, {limits}.{_more_prompts(contenders)}"
+        f"**Next, on {worst.category}:** {next_step(worst.verdict)} To break even, cut the step"
+        f" from {number(levers.step_ms)} to {number(levers.needed_step_ms)} ms (−{percent(cut)}) at"
+        f" this accept length, or raise accept length from {levers.accept_length:.2f} to"
+        f" {levers.break_even:.2f} (+{percent(rise)}) at this step cost. At most, {limits}."
+        f"{_more_prompts(contenders)}"
     )
 
 
-def _more_prompts(contenders: list[Contender]) -> str:
+def _more_prompts(contenders: list[ClassVerdict]) -> str:
     """Say on which classes more prompts would decide."""
-    undecided = [c.category for c in contenders if c.undecided]
+    undecided = [c.category for c in contenders if not c.decided]
     return f" More prompts would decide on {', '.join(undecided)}." if undecided else ""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.judge.comparison import Comparison, compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.record import CellRecord, write_atomically
+from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import origin, tables
 from pipeline.report import trust as notes
 from pipeline.report.investment import details as roi_details
@@ -39,14 +40,20 @@ class _Blocks:
 
 
 def write_report(
-    records: Sequence[CellRecord], folder: Path, provenance: Mapping[str, str]
+    records: Sequence[CellRecord],
+    folder: Path,
+    provenance: Mapping[str, str],
+    damaged: Sequence[str] = (),
 ) -> Path:
     """Write `report.md`, its appendix and plots, and all as one page; return the first one's path.
+
+    In a sweep's own folder the verdict is noted in `sweep.json`, where the tracker finds it.
 
     Args:
         records: The cells of a sweep, at least one, in the order of the grid.
         folder: Where the report goes; made if it is missing.
         provenance: Flat facts about code, packages and machine.
+        damaged: A line for each cell that could not be read back.
 
     Raises:
         ValueError: There is no cell.
@@ -54,10 +61,11 @@ def write_report(
     if not records:
         raise ValueError("records is empty: a report needs at least one cell")
     comparisons = compare(records)
-    found = _compared(comparisons, folder)
+    verdicts = [verdict(c, arm_names(c.records)) for c in comparisons]
+    found = _compared(comparisons, verdicts, folder)
     judged = [r for c in comparisons for r in c.records]
     names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
-    found.short += [*notes.ends(judged, names), *origin.origin(judged, names, provenance)]
+    found.short += [*notes.ends(judged, names, damaged), *origin.origin(judged, names, provenance)]
     found.long += [*notes.logs(judged, names), *origin.took(judged, names)]
     found.long += [*origin.settings(judged, names, provenance), *origin.commands(judged, names)]
     text, details = ("\n\n".join(blocks) + "\n" for blocks in (found.short, found.long))
@@ -65,13 +73,17 @@ def write_report(
     write_atomically(folder / APPENDIX, details)
     write_atomically(folder / "report.md", f"{text}\n{rest}\n")
     write_page(text, details, found.plans, folder)
+    if (folder / "sweep.json").exists():
+        SweepFolder(folder).note(verdict=[line for lines in verdicts for line in lines])
     return folder / "report.md"
 
 
-def _compared(comparisons: Sequence[Comparison], folder: Path) -> _Blocks:
+def _compared(
+    comparisons: Sequence[Comparison], verdicts: Sequence[Sequence[str]], folder: Path
+) -> _Blocks:
     """Write plots and plans, and return what there is to say of each comparison."""
     titles = comparison_names([c.records for c in comparisons])
-    found = _Blocks(short=list(_verdicts(comparisons, titles)))
+    found = _Blocks(short=list(_named(verdicts, titles)))
     for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
         prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
         pictures = _pictures(comparison, folder, prefix)
@@ -83,12 +95,10 @@ def _compared(comparisons: Sequence[Comparison], folder: Path) -> _Blocks:
     return found
 
 
-def _verdicts(comparisons: Sequence[Comparison], titles: Sequence[str]) -> Iterator[str]:
-    """Yield each comparison's verdict as a list of three lines; several are named."""
-    for title, comparison in zip(titles, comparisons, strict=True):
-        lines = verdict(comparison, arm_names(comparison.records))
-        if len(comparisons) > 1:
-            lines[0] = f"{title}: {lines[0]}"
+def _named(verdicts: Sequence[Sequence[str]], titles: Sequence[str]) -> Iterator[str]:
+    """Yield each comparison's verdict as a list of its lines; several are named."""
+    for title, (first, *others) in zip(titles, verdicts, strict=True):
+        lines = [f"{title}: {first}" if len(verdicts) > 1 else first, *others]
         yield "\n".join(f"- {line}" for line in lines)
 
 

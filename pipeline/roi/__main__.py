@@ -11,13 +11,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.config.messages import guarded
 from pipeline.judge.comparison import compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.sweep_folder import SweepFolder
-from pipeline.report.investment import details, sections
+from pipeline.roi.advisor import advisor_details, advisor_section
+from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.numbers import parse
 from pipeline.roi.scale.command import scale_lines
-from pipeline.roi.text import lines
+from pipeline.roi.text import class_headlines, class_levers, lines
 from pipeline.roi.verdict import from_numbers
 
 REFUSED = 2
@@ -58,7 +60,7 @@ def _answer(given: list[str]) -> Iterator[str]:
 
 
 def _sweep(path: Path) -> Iterator[str]:
-    """Yield the verdicts of a sweep's folder; plots and plan are written into it.
+    """Yield the verdicts of a sweep's folder: the decisions that its report tells.
 
     Raises:
         ValueError: There is no sweep.
@@ -67,13 +69,15 @@ def _sweep(path: Path) -> Iterator[str]:
         raise ValueError(f"sweep={path}: no sweep.json there; give a folder under runs/sweeps")
     comparisons = compare(SweepFolder(path).records())
     titles = comparison_names([c.records for c in comparisons])
-    for index, (title, comparison) in enumerate(zip(titles, comparisons, strict=True)):
-        prefix = f"{index + 1}-" if len(comparisons) > 1 else ""
+    for title, comparison in zip(titles, comparisons, strict=True):
         yield f"# {title}"
         names = arm_names(comparison.records)
-        yield from sections(comparison, names, path, prefix)
-        yield from details(comparison, names, path)
+        verdicts = class_verdicts(comparison, names)
+        yield from class_headlines(verdicts)
+        yield from class_levers(verdicts)
+        yield from advisor_section(comparison, names)
+        yield from advisor_details(comparison, names)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.roi", main))

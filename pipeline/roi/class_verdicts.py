@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.judge.comparison import Comparison
-from pipeline.measure import Figures, Versus
+from pipeline.measure import Figures, Levers, Versus
 from pipeline.measure.statistics import Interval
-from pipeline.measure.wording import held_accept_length, number
+from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
 from pipeline.roi.levers.width import cut
@@ -33,6 +33,7 @@ class ClassVerdict:
         record: The cell.
         verdict: Where it stands and what each lever is worth.
         speed_up: Its speed-up as the tables state it.
+        levers: What that is made of.
     """
 
     category: str
@@ -40,6 +41,7 @@ class ClassVerdict:
     record: CellRecord
     verdict: Verdict
     speed_up: Interval
+    levers: Levers
 
     @property
     def shown(self) -> bool:
@@ -64,12 +66,19 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         record = records[cell_id]
         at = situation(record, figures)
         extra = tuple(_cells(comparison, names, record, category))
-        if not held_accept_length(record):  # what was accepted, draft by draft, is the drafter's
+        if not record.held_accept_length:  # what was accepted, draft by draft, is the drafter's
             extra += tuple(_narrower(at, figures))
         words = Numbers({}, {}, ())
         judged = _of_its_load(weigh_levers(at, words, extra), record.batch)
-        found.append(ClassVerdict(category, names[cell_id], record, judged, versus.speed_up))
+        found.append(
+            ClassVerdict(category, names[cell_id], record, judged, versus.speed_up, versus.levers)
+        )
     return found
+
+
+def furthest(verdicts: Sequence[ClassVerdict]) -> ClassVerdict:
+    """Return the class that is furthest from paying: the one whose next step comes first."""
+    return min(verdicts, key=lambda found: found.speed_up.value)
 
 
 def _of_its_load(verdict: Verdict, batch: int) -> Verdict:
@@ -108,6 +117,7 @@ def situation(record: CellRecord, figures: Figures) -> Situation:
         allreduce_ms=math.nan,
         allreduces=proof.allreduces_per_step if proof else 0.0,
         draft_ms=figures.draft_ms,
+        copies_text=record.abilities.copies_text,
         captured=proof is not None and proof.graph_share > CAPTURED,
     )
 

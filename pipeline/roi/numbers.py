@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
+
+from drafters.base import CopiesText
 
 
 class Key(NamedTuple):
@@ -119,3 +122,25 @@ def _key_fault(key: Key) -> Callable[[float], str]:
         return f"{key.meaning} must be {bound}" if below else ""
 
     return fault
+
+
+def copies_text(drafter: str) -> bool:
+    """Return whether a drafter of this name copies text, as its config in `conf` says.
+
+    Args:
+        drafter: A name as people write it; hyphens and what follows the first word are left out.
+            One without a config runs a model, as most do.
+    """
+    word = re.match(r"\w*", drafter.lower().replace("-", ""))
+    if not word or not word[0]:
+        return False
+    # Hydra takes a while to load, and most numbers come without a name.
+    from pipeline.config.compose import compose_each
+    from pipeline.config.instantiate import build_part
+
+    try:
+        (config,) = compose_each([[f"drafter={word[0]}"]])
+        part = build_part(config, "drafter")
+    except ValueError:
+        return False
+    return isinstance(part, CopiesText) and part.copies_text

@@ -1,13 +1,14 @@
-"""A verdict in words: three lines, the table of levers, what to measure next."""
+"""Write a verdict as Markdown: three lines, the levers, what to measure next, the sources."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.measure.wording import number, sentence, surplus, table
+from pipeline.roi.class_verdicts import ClassVerdict
 from pipeline.roi.levers.gain import Gain, Side, together, widest
-from pipeline.roi.verdict import Verdict
+from pipeline.roi.verdict import Ground, Verdict
 
 OVERLAP = (
     "Levers on the step overlap: their gains do not add up. What makes launches or all-reduces"
@@ -47,23 +48,53 @@ def headline(verdict: Verdict) -> list[str]:
         f"**Break-even accept length is {at.levers.break_even:.2f}**{bound}; it is"
         f" {at.accept_length:.2f}, {abs(distance):.2f} {'above' if distance >= 0 else 'short'}."
     )
-    best = verdict.first
-    if best is None:
-        rest = "keep it as it is" if at.speed_up > 1 else "decode plainly"
-        return [first, second, f"**Next:** no lever is likely to raise the speed; {rest}."]
-    sure = best.factor.low > 1 and best is not verdict.gains[0]
-    why = ", the most that gains even at its low end" if sure else ""
-    speed, times = _speeds(verdict, best)
-    third = f"**Next:** {best.name}{why}: {speed} tok/s ({times}x the baseline)."
-    return [first, second, third]
+    return [first, second, f"**Next:** {next_step(verdict)}"]
+
+
+def next_step(verdict: Verdict) -> str:
+    """Say what to invest in next and why, with what would settle it where it is a bound."""
+    found = verdict.decision
+    name, speed, times = next_lever(verdict)
+    if not found.levers:
+        if found.ground is Ground.KEEP:
+            return f"no lever is likely to raise the speed; {name}."
+        return f"no lever is known to close the gap, alone or with another; {name}."
+    gives = f"{speed} tok/s ({times}x the baseline)"
+    if found.ground is Ground.BOUND:
+        rivals = found.rivals
+        only = "the only lever" if rivals == 1 else f"the nearest of {rivals} bounds"
+        settle = found.levers[0].narrowed_by
+        return (
+            f"{found.levers[0].name}, a bound, but {only} that could close the gap alone: at most"
+            f" {gives}. To settle it, {settle}."
+        )
+    if found.ground is Ground.TOGETHER:
+        return f"{name}: neither closes the gap alone, together they give {gives}."
+    return f"{name}{_why(verdict)}: {gives}."
+
+
+def _why(verdict: Verdict) -> str:
+    """Say how sure the next lever is, where that is not plain from its being the first."""
+    found = verdict.decision
+    if found.ground is Ground.ABLE:
+        return ", which closes the gap at its high end"
+    sure = found.levers[0].factor.low > 1 and found.levers[0] is not verdict.gains[0]
+    return ", the most that gains even at its low end" if sure else ""
 
 
 def next_lever(verdict: Verdict) -> tuple[str, str, str]:
-    """Return the lever to pull with the tok/s and the times the baseline that it gives."""
-    at, best = verdict.situation, verdict.first
-    if best is None:
-        return ("keep it as it is" if at.speed_up > 1 else "decode plainly", "–", "–")
-    return (best.name, *_speeds(verdict, best))
+    """Return what to invest in next, the tok/s and the times the baseline that it gives."""
+    at, found = verdict.situation, verdict.decision
+    if not found.levers:
+        return ("keep it as it is" if found.ground is Ground.KEEP else "decode plainly", "–", "–")
+    name = ", with ".join(_name(lever) for lever in found.levers)
+    low, high = found.ends(at.tok_s)
+    return name, _ends(low, high), _ends(low / at.baseline_tok_s, high / at.baseline_tok_s)
+
+
+def _name(gain: Gain) -> str:
+    """Return a lever's name, marked where it is a bound."""
+    return f"{gain.name} (bound)" if gain.limits else gain.name
 
 
 def lever_table(verdict: Verdict, sources: Sources | None = None) -> str:
@@ -76,10 +107,9 @@ def lever_table(verdict: Verdict, sources: Sources | None = None) -> str:
     rows = []
     for gain in verdict.gains:
         speed, times = _speeds(verdict, gain)
-        name = f"{gain.name} (bound)" if gain.limits else gain.name
         source = gain.factor.source
         said = sources.cite(source) if sources else f": {source}"
-        rows.append((name, gain.change, f"{gain.factor.basis}{said}", speed, times))
+        rows.append((_name(gain), gain.change, f"{gain.factor.basis}{said}", speed, times))
     head = ("lever", "from → to", "basis", "tok/s", "x baseline")
     return table(head, rows, text=3)
 
@@ -117,12 +147,42 @@ def pair(verdict: Verdict) -> str:
 
 
 def narrowing(verdict: Verdict) -> str:
-    """Say which measurement narrows the lever that is known least, "" where none is a range."""
+    """Say which measurement narrows the lever that is known least, "" where none is a range.
+
+    Where the decision is a bound, what settles that comes before anything else.
+    """
+    decision = verdict.decision
+    if decision.ground is Ground.BOUND:
+        (bound,) = decision.levers
+        return f"{bound.name} is only a bound; {bound.narrowed_by}"
     found = widest([g for g in verdict.gains if g.side in (Side.ACCEPT, Side.STEP)])
     if found is None:
         return ""
     spread = f"{found.factor.spread:.2f}"
     return f"{found.name} is known only within a factor of {spread}; {found.narrowed_by}"
+
+
+def class_headlines(verdicts: Iterable[ClassVerdict]) -> Iterator[str]:
+    """Yield the three lines of each workload class under its heading."""
+    for found in verdicts:
+        yield f"## {found.category}: {found.name}"
+        yield "\n".join(f"- {line}" for line in headline(found.verdict))
+
+
+def class_levers(verdicts: Sequence[ClassVerdict]) -> Iterator[str]:
+    """Yield each class's table of levers, and once what holds for all of them."""
+    if not verdicts:
+        return
+    sources = Sources()
+    yield "## What each lever is worth"
+    yield f"Largest gain first; effort is yours to weigh. {OVERLAP}"
+    for found in verdicts:
+        yield f"### {found.category}: {found.name}"
+        yield lever_table(found.verdict, sources)
+        if said := pair(found.verdict):
+            yield said
+    if listed := sources.listed():
+        yield listed
 
 
 class Sources:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.cell.cell import Cell, DescribesStart, NeedsGpus, flat
+from pipeline.cell.cell import Cell, DescribesStart, NeedsGpus, StaysLoaded, flat
 from pipeline.record.record import CellRecord
 from pipeline.workload.prompts import Prompt
 
@@ -37,7 +37,8 @@ class PlannedCell:
     @property
     def resident(self) -> bool:
         """Whether the engine may stay loaded while other cells are measured; most may."""
-        return bool(getattr(self.cell.engine, "resident", True))
+        engine = self.cell.engine
+        return engine.resident if isinstance(engine, StaysLoaded) else True
 
     @property
     def prompts_per_turn(self) -> int:
@@ -61,6 +62,7 @@ class PlannedCell:
             is_baseline=cell.is_baseline,
             width=cell.drafter.num_draft_tokens + 1,
             greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,
+            abilities=cell.abilities,
             command=self.command,
         )
 

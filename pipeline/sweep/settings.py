@@ -1,4 +1,7 @@
-"""What a sweep is told beside its cells: where, how long, how precise."""
+"""Read the settings of a sweep that are not a cell's: folders, launcher, stop rule, MLflow.
+
+They hold for the whole sweep, so `check_shared` refuses a grid over any of them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,12 @@ from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
+SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a sweep is told beside its cells.
+    """Settings of a whole sweep, the same for all its cells.
 
     Attributes:
         runs: Folder of all sweeps.
@@ -133,9 +137,6 @@ def _stop_rule(config: DictConfig) -> StopRule:
         return StopRule(**config.measurement)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
-
-
-SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 def check_shared(configs: Sequence[DictConfig]) -> None:

@@ -1,4 +1,4 @@
-"""When a cell is measured well enough."""
+"""Decide when a cell has been repeated often enough: precise, or out of its budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.record.record import CellRecord
 
 @dataclass(frozen=True)
 class StopRule:
-    """When a cell is measured well enough (see `pipeline.sweep.stop_rule.stop_reason`).
+    """Precision and budgets that end the repetitions of a cell (see `stop_reason`).
 
     Attributes:
         precision: Wanted half-width of tok/s as a share of it.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.config.messages import guarded
 from pipeline.track.client import PORT, TrackerAway
 from pipeline.track.stored import pages
 from pipeline.track.tracker import sync
@@ -50,4 +51,4 @@ def _pages(given: argparse.Namespace) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.track", main))

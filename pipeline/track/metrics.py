@@ -1,4 +1,4 @@
-"""What a tracked run says beside the figures of `pipeline.measure`: names and numbers."""
+"""Flatten a cell's and a sweep's figures into the names and numbers of an MLflow run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from pipeline.measure import Measurement, measure
 from pipeline.measure.figures import Figures
 from pipeline.measure.speed_up import Versus
 from pipeline.measure.statistics import Interval
-from pipeline.measure.wording import arm_names
 from pipeline.record.record import CellRecord
-from pipeline.report.verdict import verdict
 
 BY_REPETITION = ("tok_s", "accept_length", "step_ms")
 
@@ -45,15 +43,20 @@ def repetition_metrics(record: CellRecord) -> Iterator[tuple[int, str, float]]:
             yield step, f"repetition_{name}", figures[name]
 
 
-def sweep_summary(comparisons: Sequence[Comparison]) -> tuple[dict[str, str], dict[str, float]]:
+def sweep_summary(
+    comparisons: Sequence[Comparison], verdict: Sequence[str]
+) -> tuple[dict[str, str], dict[str, float]]:
     """Return tags and metrics of a whole sweep: best cell, best baseline, break-even, verdict.
 
     With several comparisons the names after the first end in `/2`, `/3`.
+
+    Args:
+        comparisons: The judged cells.
+        verdict: The report's first lines; none before there is a report.
     """
-    tags, values, notes = dict[str, str](), dict[str, float](), list[str]()
+    tags, values = dict[str, str](), dict[str, float]()
     for number, comparison in enumerate(comparisons, start=1):
         end = f"/{number}" if number > 1 else ""
-        notes += verdict(comparison, arm_names(comparison.records))
         if comparison.best is not None:
             tags[f"best_baseline{end}"] = comparison.best.label
         if not comparison.measurements:
@@ -64,7 +67,7 @@ def sweep_summary(comparisons: Sequence[Comparison]) -> tuple[dict[str, str], di
         for name in ("tok_s", "accept_length", "speed_up", "break_even", "baseline_tok_s"):
             if name in found:
                 values[f"best_{name}{end}"] = found[name]
-    return tags | {"mlflow.note.content": "\n\n".join(notes)}, values
+    return tags | {"mlflow.note.content": "\n\n".join(verdict)}, values
 
 
 def _speed(measurement: Measurement) -> tuple[float, float]:

@@ -1,4 +1,8 @@
-"""One MLflow experiment, opened: what a sweep sends to it."""
+"""Send a sweep to one MLflow experiment, cell by cell while it runs or whole from disk.
+
+A `Tracker` makes the parent run and its children and sends what they lack, so that sending twice
+changes nothing. `sync` does so for a sweep on disk that the server missed.
+"""
 
 from __future__ import annotations
 
@@ -103,9 +107,12 @@ class Tracker:
         Args:
             sweep: A sweep on disk.
             end: MLflow's word for how it ended: `FINISHED`, `FAILED` or `KILLED`.
+
+        Raises:
+            Damaged: A cell's file cannot be read; nothing is sent.
         """
-        parent = self.begin(sweep)
         records = [r for r in sweep.records() if r.status is not Status.UNFINISHED]
+        parent = self.begin(sweep)
         for record in records:
             self.send_cell(sweep, record)
         comparisons = compare(records)
@@ -116,7 +123,7 @@ class Tracker:
                     self._tags(run, status_tags(record))
                     if record.cell_id in comparison.measurements:
                         self._metrics(run, metrics(comparison.measurements[record.cell_id]))
-            tags, values = sweep_summary(comparisons)
+            tags, values = sweep_summary(comparisons, sweep.facts.get("verdict", ()))
             self._tags(self.client.get_run(parent), tags)
             self._metrics(self.client.get_run(parent), values)
             for path in sorted(p for p in sweep.path.iterdir() if p.is_file()):
@@ -198,10 +205,12 @@ class Tracker:
         self.client.log_inputs(run.info.run_id, [DatasetInput(data)])
 
     def _artifacts(self, run: Run, record: CellRecord, folder: Path) -> None:
-        """Send the cell's folder, its proof and the command that reproduces it."""
+        """Send the cell's folder, its proof and the commands that reproduce and deploy it."""
         run_id = run.info.run_id
         self.client.log_artifacts(run_id, str(folder))
         self.client.log_text(run_id, record.command + "\n", "command.txt")
+        if "deploy" in record.settings:
+            self.client.log_text(run_id, record.deploy + "\n", "deploy.txt")
         if record.proof is not None:
             self.client.log_dict(run_id, asdict(record.proof), "proof.json")
 
@@ -239,7 +248,9 @@ def sync(folder: Path, uri: str | None = None) -> str:
     sweep = SweepFolder(folder.absolute())
     if not (folder / "sweep.json").is_file():
         raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
-    where = sweep.facts["tracking"]
+    where = sweep.facts.get("tracking")
+    if where is None:
+        raise ValueError(f"{folder / 'sweep.json'}: tracking is missing; the sweep was not tracked")
     to = uri or where["uri"]
     tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
     tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.faults.conftest import PATIENCE_S
-from tests.pipeline.gate.versions import make_version
+from tests.pipeline.gate.small_versions import make_version
 
 pytestmark = pytest.mark.faults
 

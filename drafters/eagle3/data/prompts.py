@@ -1,4 +1,4 @@
-"""Where training prompts come from: a data set, or the target itself."""
+"""Make training prompts from a data set or from the target itself, and read its chat template."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from drafters.eagle3.data.generate import Writing, write
 from drafters.eagle3.train.target import Target, Tokenizer
 
 SEEDS_APART = 1_000_003  # parts of one seed, before another seed begins
+_MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,6 @@ class SelfPrompted:
             for start, text in zip(starts, texts, strict=True)
             if text and text[-1] in stops and len(start) + len(text) > 1
         ]
-
-
-_MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)

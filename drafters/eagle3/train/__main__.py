@@ -28,6 +28,7 @@ from torch import Tensor, distributed
 
 from drafters.eagle3.checkpoint import Head, load_head, save_head
 from drafters.eagle3.compact import WEIGHTS
+from drafters.eagle3.config import head_config
 from drafters.eagle3.data.__main__ import placement, run_config
 from drafters.eagle3.data.corpus import Corpus, Sample, answer_counts
 from drafters.eagle3.shape import capture_layers
@@ -37,6 +38,7 @@ from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
 from drafters.eagle3.train.ttt import DraftHead, channel_scale
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
 METRICS = "metrics.jsonl"
@@ -44,7 +46,7 @@ _SCALE_SAMPLES = 64  # features of as many samples give the channels' usual size
 
 
 class Log(Protocol):
-    """Where a run's figures go beside its folder."""
+    """Where a run's figures go, apart from its folder."""
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
@@ -96,7 +98,15 @@ class Run:
         sys.stderr.write(f"step {step} of {total}: {shown}\n")
 
     def teach(self, head: Head, scale: Tensor) -> tuple[Head, dict[str, float]]:
-        """Return the trained head, and what it makes of the samples that were kept back."""
+        """Train a head, and examine it on the samples that were kept back.
+
+        Args:
+            head: Where training begins.
+            scale: [3 * H] float32, the usual size of each feature channel.
+
+        Returns:
+            The trained head, and its metrics by name.
+        """
         layers = capture_layers(head.capture_ids, self.target.shape.num_layers)
         teacher = Teacher(self.target, head.vocab, layers, self.course.most_tokens)
         learner = DraftHead(head, scale, self.course.most_tokens, self.course.steps)
@@ -142,7 +152,7 @@ def train_head(config: DictConfig) -> None:
 def _publish(
     run: Run, head: Head, found: dict[str, float], parts: dict[str, Any], config: DictConfig
 ) -> None:
-    """Write the head, measure it, and write beside it how it came about."""
+    """Write the head, measure it, and write how it came about into its folder."""
     place = run.folder / "head"
     evaluate: Evaluate | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))
@@ -171,6 +181,8 @@ def _start(config: DictConfig, parts: dict[str, Any], run: Run) -> tuple[Head, T
     target = run.target
     counts = answer_counts(run.learnt, target.shape.vocab_size)
     given = load_head(Path(config.start)) if config.start else None
+    for clause in head_config(Path(config.start)).assumed if config.start else ():
+        sys.stderr.write(f"start={config.start}: {clause}\n")
     ids = given.capture_ids if given else ()
     layers = capture_layers(ids, target.shape.num_layers)
     rows = []
@@ -235,4 +247,8 @@ def _own(device: torch.device) -> torch.device:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("train", train_head, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.train", lambda: run_config("train", train_head, sys.argv[1:])
+        )
+    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drafters.base import NeedsFiles, Proposes
+from drafters.base import FitsTarget, NeedsFiles, Proposes
+from pipeline.machine.cache import cache_root
 from verify.base import BuildsStep, NeedsRanks
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ class TorchEngine:
             raise ValueError(f"engine.threads={self.threads}: 0 (measure) or more")
 
     def check(self, cell: Cell) -> None:
-        """Refuse what this engine cannot run."""
+        """Refuse what this engine cannot run.
+
+        Raises:
+            ValueError: The drafter, verify backend, sampling or parallelism is not for this engine.
+        """
         for setting, part, ability in (
             ("drafter", cell.drafter, Proposes),
             ("verify", cell.verify, BuildsStep),
@@ -58,8 +63,7 @@ class TorchEngine:
                     f"{setting}={part.name} cannot run on engine=torch: {type(part).__name__} has"
                     f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
                 )
-        if isinstance(cell.drafter, NeedsFiles):
-            cell.drafter.check(local=True)
+        _check_files(cell)
         if cell.sampling.held_accept_length:
             raise ValueError(
                 f"sampling.held_accept_length={cell.sampling.held_accept_length:g}: engine=torch"
@@ -92,3 +96,12 @@ class TorchEngine:
         from pipeline.engine.torch.session import TorchSession
 
         return TorchSession(cell, self.device, self.threads, self.native)
+
+
+def _check_files(cell: Cell) -> None:
+    """Refuse a target or a drafter that its own files say cannot be loaded."""
+    shape = cell.target.checked_shape(cache_root())
+    if isinstance(cell.drafter, NeedsFiles):
+        cell.drafter.check(local=True)
+    if shape is not None and isinstance(cell.drafter, FitsTarget):
+        cell.drafter.check_fits(shape)

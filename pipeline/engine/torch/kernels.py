@@ -34,7 +34,16 @@ class Kernels(Protocol):
         rotary: tuple[Tensor, Tensor],
         dtype: torch.dtype,
     ) -> Rows:
-        """Put a step into the form that layers use; `rotary` holds cos and sin of the rows."""
+        """Put a step into the form that layers use.
+
+        Args:
+            tokens: [W] int64.
+            mask: [W, W] bool: row may attend row.
+            start: [] int64, slots in use before the step.
+            num_slots: Slots to look at.
+            rotary: cos and sin at the rows' positions, [W, D] float32 each.
+            dtype: Of keys and values.
+        """
         ...
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -56,7 +65,7 @@ class Kernels(Protocol):
     def add_rms_norm(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + delta`, and that sum."""
+        """Return the norm of `residual + delta` by `weight`, [H], and that sum, both [W, H]."""
         ...
 
     def attend(
@@ -77,7 +86,7 @@ class Kernels(Protocol):
         ...
 
     def best_and_margin(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each row's argmax and how far it leads the second best."""
+        """Return each row's argmax, [W] int64, and its lead over the second best, [W] float32."""
         ...
 
 

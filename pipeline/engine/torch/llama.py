@@ -1,4 +1,8 @@
-"""A Llama-family target: one forward for prefill, decode and verify, with a static cache."""
+"""Run a Llama-family target: one forward for prefill, decode and verify over a static cache.
+
+`Weights` and `Layer` say what it multiplies by, `Llama` runs the rows of a step, and `KVCache`
+holds the keys and values of one request and commits the rows that were accepted.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +68,7 @@ class LocalJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + delta`, and that sum."""
+        """Return the norm of `residual + delta` by `weight`, [H], and that sum, both [W, H]."""
         return self._kernels.add_rms_norm(delta, residual, weight, eps)
 
 
@@ -122,7 +126,7 @@ class Llama:
 
     @property
     def caches(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of the cache."""
+        """Keys and values of the cache, [L, KV, S, D] each."""
         return self.cache.keys, self.cache.values
 
     def forward(self, step: StepInput) -> StepOutput:
@@ -145,7 +149,20 @@ class Llama:
         keys: Tensor,
         values: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the rows of a step over the whole cache, in shapes that a capture can replay."""
+        """Run the rows of a step over the whole cache, in shapes that a capture can replay.
+
+        Args:
+            tokens: [W] int64; all tensors are on the device.
+            positions: [W] int64.
+            mask: [W, W] bool: row may attend row.
+            start: [] int64, slots in use before the step.
+            keys: [L, KV, S, D], the cache; written at the step's slots.
+            values: [L, KV, S, D].
+
+        Returns:
+            Logits [W, V] float32, best [W] int64, margin [W] float32 and features [W, C * H]
+            float32, [W, 0] without capture layers.
+        """
         rows = self.rows(tokens, positions, mask, start, self.cache.capacity)
         logits, features = self.run(rows, keys, values)
         best, margin = self.kernels.best_and_margin(logits)
@@ -156,7 +173,15 @@ class Llama:
     def rows(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
     ) -> Rows:
-        """Put a step into the form that layers use; all tensors are on the device."""
+        """Put a step into the form that layers use; all tensors are on the device.
+
+        Args:
+            tokens: [W] int64.
+            positions: [W] int64.
+            mask: [W, W] bool: row may attend row.
+            start: [] int64, slots in use before the step.
+            num_slots: Slots to look at.
+        """
         rotary = (self._cos[positions], self._sin[positions])
         dtype = self.cache.keys.dtype
         return self.kernels.step_rows(tokens, mask, start, num_slots, rotary, dtype)

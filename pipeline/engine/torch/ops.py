@@ -111,7 +111,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def add_rms_norm(
     delta: Tensor, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the norm of `residual + delta`, and that sum: the join at the end of a block."""
+    """Return the norm of `residual + delta` by `weight`, [H], and that sum, both [W, H]."""
     total = residual + delta
     return rms_norm(total, weight, eps), total
 

@@ -36,7 +36,15 @@ class ReadsPrompts(Protocol):
     """A compiled forward, on one rank or on several."""
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Run the rows in order, each attending all before it."""
+        """Run the rows in order, each attending all before it.
+
+        Args:
+            tokens: [N] int64.
+            positions: [N] int64.
+
+        Returns:
+            Logits, best and margin of the last row ([1, V], [1], [1]); features of all rows.
+        """
         ...
 
 

@@ -1,4 +1,8 @@
-"""Bind a checkpoint's tensors to the forward: dense anywhere, or packed as published on a CPU."""
+"""Load a rank's part of a checkpoint and bind it to the forward, dense or packed as published.
+
+Dense weights run on any device; packed ones stay in their blocks on a CPU, where the loader also
+compiles the whole step. Loaders are picklable, since each rank loads its part in its own process.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ def dense_weights(
 
     Args:
         shape: The target's shape.
-        tensor: Gives a tensor by its Hugging Face name.
+        tensor: Gives a tensor by its Hugging Face name: matrices [out, in], norms [H].
         dtype: Type of the weights and of the residual stream.
         device: Where they go.
         kernels: What multiplies; by default the fastest for the device and type.
@@ -85,7 +89,8 @@ def packed_weights(
 ) -> Weights:
     """Return weights whose matrices stay in their published blocks, unpacked inside the product.
 
-    Norms and the rows of the embedding that a step looks up are read from the float32 tensors.
+    Norms, [H], and the rows of the embedding, [V, H], that a step looks up are read from the
+    float32 tensors.
     """
 
     def matrix(*names: str) -> Matrix:

@@ -1,8 +1,8 @@
-"""What a gate could have found, given the noise that it saw, and how many pairs it would need.
+"""Simulate the slow-downs that a gate would have found in the noise that it saw.
 
 The pairs that were seen are their own noise model: with the estimate taken off, drawn again with
-replacement and turned about by fair coins, they make runs of the same noise, tails included. Those
-go through the gate's own rule (`stopping.gate_stops`), slowed by as much as is asked about.
+replacement and negated by fair coins, they make runs of the same noise, tails included. Those
+go through the gate's own rule (`promise.gate_stops`), slowed by a given share.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pipeline.gate.decision.promise import Plan, gate_stops
 from pipeline.gate.decision.signed_rank import Floats, middle
 
 RUNS = 1000  # a share of 95 % is known to 0.7 points
-MOST_PAIRS = 3000  # about half an hour of turns: a machine as noisy as that is no gate
+MOST_PAIRS = 3000  # about half an hour of pairs: a machine as noisy as that is no gate
 
 
 @dataclass(frozen=True)
 class Power:
-    """What one metric's noise allowed.
+    """The power that one metric had in its noise.
 
     Attributes:
         found: Share of runs with this noise and plan in which a slow-down of `min_effect` would
@@ -38,7 +38,7 @@ class Power:
 
 
 def power_of(values: Sequence[float], plan: Plan) -> Power:
-    """Return the power that one metric had, from its pairs.
+    """Estimate the power that one metric had from its pairs.
 
     Args:
         values: Log ratios of the pairs of finished blocks, one block at least.
@@ -53,7 +53,7 @@ def power_of(values: Sequence[float], plan: Plan) -> Power:
     estimate = middle(seen, plan.block)
     noise = (seen - estimate) * math.sqrt(len(seen) / (len(seen) - 1))
     smallest = math.log1p(plan.promise.min_effect)
-    found, _ = _shares(noise, smallest, plan)
+    share, _ = _shares(noise, smallest, plan)
     most = MOST_PAIRS // plan.block
 
     def enough(blocks: int) -> bool:
@@ -63,13 +63,13 @@ def power_of(values: Sequence[float], plan: Plan) -> Power:
 
     high = next((n for n in (2**i for i in range(most.bit_length())) if enough(n)), None)
     if high is None:
-        return Power(found, math.inf)
+        return Power(share, math.inf)
     needed = high // 2 + 1 + bisect_left(range(high // 2 + 1, high), True, key=enough)
-    return Power(found, needed * plan.block)
+    return Power(share, needed * plan.block)
 
 
 def _shares(noise: Floats, slow_down: float, plan: Plan) -> tuple[float, float]:
-    """Return the shares of simulated runs that find a regression, and that decide at all."""
+    """Simulate runs; return the shares that find a regression, and that decide at all."""
     generator = np.random.default_rng(0)
     drawn = generator.choice(noise, (RUNS, 1, plan.pairs))
     signs = generator.choice([-1.0, 1.0], drawn.shape)

@@ -1,4 +1,4 @@
-"""The decision against recorded runs, when the reference cannot run beside the candidate.
+"""Decide on timed metrics against recorded runs, where the reference cannot run itself.
 
 Two runs of one version differ by more than the repetitions within each: another start, another
 hour, another machine of the class. That difference, the *run effect*, does not shrink with more
@@ -21,12 +21,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 import numpy as np
 
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.decision.sequential import Verdict
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 
 ENOUGH_RUNS = 6  # Student's t at 1 % of three metrics: 4.5 with six runs, 5.1 with five, 12 with 3
 MEDIAN_NOISE = math.pi / 2  # variance of a median over that of a mean; a few are below it
@@ -44,27 +44,14 @@ class RunFigure:
     value: float
     noise: float
 
+    def __post_init__(self) -> None:
+        """Check that both are numbers: nothing that is compared with NaN is ever a regression.
 
-@dataclass(frozen=True)
-class RecordedVerdict:
-    """What one metric came to against recorded runs; shares as in `sequential.MetricVerdict`.
-
-    Attributes:
-        verdict: `regression`, `pass` or `undecided`.
-        references: Reference runs.
-        slow_down: Estimate, as a share.
-        at_least: Slow-down that is proven.
-        at_most: Slow-down above which all is ruled out.
-        judges: Smallest slow-down that a run like this calls a regression with the declared
-            power. Where it is above `min_effect`, equal versions are mostly undecided.
-    """
-
-    verdict: Verdict
-    references: int
-    slow_down: float
-    at_least: float
-    at_most: float
-    judges: float
+        Raises:
+            ValueError: One is not finite.
+        """
+        if not (math.isfinite(self.value) and math.isfinite(self.noise)):
+            raise ValueError(f"a figure of {self.value} ± {self.noise} is not finite")
 
 
 def run_figure(ratios: Sequence[Sequence[float]]) -> RunFigure:
@@ -90,19 +77,21 @@ def run_figure(ratios: Sequence[Sequence[float]]) -> RunFigure:
 
 
 def against_recorded(
+    name: str,
     candidate: RunFigure,
     references: Sequence[RunFigure],
     metrics: int,
     promise: Promise,
     run_noise: float,
-) -> RecordedVerdict:
+) -> MetricVerdict:
     """Decide on one metric of one run against runs recorded earlier.
 
     Args:
+        name: The metric's name.
         candidate: The new run's figure.
         references: Figures of reference runs, one or more.
         metrics: Timed metrics of the gate, which share `promise.alpha`.
-        promise: What is declared.
+        promise: The declared error rates and sizes.
         run_noise: Standard deviation of a run effect, as a share; used under six references.
 
     Raises:
@@ -124,7 +113,18 @@ def against_recorded(
     elif at_most < promise.min_effect:
         verdict = Verdict.PASS
     judges = math.expm1(math.log1p(promise.tolerance) + proof + ruled_out)
-    return RecordedVerdict(verdict, len(references), math.expm1(change), at_least, at_most, judges)
+    return MetricVerdict(
+        name,
+        verdict,
+        rests_on=len(references),
+        slow_down=math.expm1(change),
+        at_least=at_least,
+        at_most=at_most,
+        judges=judges,
+        candidate=math.exp(candidate.value),
+        reference=math.exp(references[0].value),
+        power=f"from {judges:.1%} on",
+    )
 
 
 def _spread(candidate: RunFigure, references: Sequence[RunFigure], run_noise: float) -> float:
@@ -140,13 +140,7 @@ def _spread(candidate: RunFigure, references: Sequence[RunFigure], run_noise: fl
 
 @lru_cache(maxsize=64)
 def quantile(probability: float, freedom: float) -> float:
-    """Return a quantile of Student's t; of the normal for infinite degrees of freedom.
+    """Return a quantile of Student's t; of the normal for infinite degrees of freedom."""
+    from scipy.stats import t as student  # takes a second to import
 
-    The law is summed over an angle, t = sqrt(freedom) tan(angle), in which it is bounded.
-    """
-    if math.isinf(freedom):
-        return NormalDist().inv_cdf(probability)
-    angle = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
-    law = np.cos(angle) ** (freedom - 1)
-    law = (law.cumsum() - law / 2) / law.sum()
-    return math.sqrt(freedom) * math.tan(float(np.interp(probability, law, angle)))
+    return float(student.ppf(probability, freedom))

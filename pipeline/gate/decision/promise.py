@@ -1,4 +1,4 @@
-"""What a gate promises, and how many pairs it may measure: both fixed before the first pair."""
+"""Fix error rates and the number of pairs before the first pair, and find where a gate stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALLEST_BLOCK = 12  # pairs: fewer rank little better than a count of signs
 
 @dataclass(frozen=True)
 class Promise:
-    """The error rates and sizes that the gate declares.
+    """The error rates and effect sizes that the gate declares.
 
     Attributes:
         alpha: Most probability that a gate of two equal versions says regression, over all its
@@ -33,7 +33,11 @@ class Promise:
     tolerance: float = 0.01
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges.
+
+        Raises:
+            ValueError: One is outside of its range, naming the setting.
+        """
         if not 0 < self.alpha <= 0.2:
             raise ValueError(f"gate.alpha={self.alpha}: above 0, and at most 0.2")
         if not 0.5 <= self.power < 1:
@@ -47,14 +51,14 @@ class Promise:
 
 @dataclass(frozen=True)
 class Plan:
-    """A promise and the pairs to keep it with.
+    """A promise and the most pairs that a gate measures for it.
 
     Attributes:
         block: Pairs that are ranked together; a look follows each block. A whole number of rounds
             over the prompts (`plan_rounds`).
         blocks: Looks at most.
         metrics: Timed metrics that share the error budget.
-        promise: What is declared.
+        promise: The declared error rates and effect sizes.
     """
 
     block: int
@@ -64,17 +68,17 @@ class Plan:
 
     @property
     def pairs(self) -> int:
-        """Pairs at most."""
+        """The number of pairs at most."""
         return self.block * self.blocks
 
     @property
     def slow_bounds(self) -> tuple[int, ...]:
-        """Rank sums after each block that prove a slow-down; `alpha` is shared by the metrics."""
+        """The rank sum after each block that proves a slow-down; metrics share `alpha`."""
         return bounds(self.block, self.blocks, self.promise.alpha / self.metrics)
 
     @property
     def fast_bounds(self) -> tuple[int, ...]:
-        """Rank sums, of values turned about, after each block that rule a slow-down out."""
+        """The rank sum of negated log ratios after each block that rules a slow-down out."""
         return bounds(self.block, self.blocks, 1 - self.promise.power)
 
 
@@ -85,7 +89,7 @@ def plan_rounds(prompts: int, max_rounds: int, metrics: int, promise: Promise) -
         prompts: Pairs of one round: each prompt is answered by both sides once.
         max_rounds: Rounds that the time allows; those that fill no block are not run.
         metrics: Timed metrics.
-        promise: What is declared.
+        promise: The declared error rates and effect sizes.
 
     Raises:
         ValueError: Not one block fits into the rounds.
@@ -108,11 +112,11 @@ def candidate_first(pairs: int, seed: int) -> tuple[bool, ...]:
 
 
 def first_proofs(values: Floats, plan: Plan) -> tuple[Ints, Ints]:
-    """Return the looks, from 1, at which each metric is first proven slow, and proven not slow.
+    """Find the looks, from 1, at which each metric is first proven slow, and proven not slow.
 
     Args:
         values: [..., pairs] log ratios; a multiple of the block.
-        plan: What was promised.
+        plan: The plan that was fixed before the first pair.
 
     Returns:
         Two arrays [...]; a look past the plan's last one means never.
@@ -133,11 +137,11 @@ def _first(proven: NDArray[np.bool_], plan: Plan) -> Ints:
 
 
 def gate_stops(values: Floats, plan: Plan) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the look at which each of many gates stops, and whether it stops as a regression.
+    """Find the look at which each of many gates stops, and whether it stops as a regression.
 
     Args:
         values: [gates, metrics, pairs] log ratios.
-        plan: What was promised.
+        plan: The plan that was fixed before the first pair.
 
     Returns:
         [gates] looks from 1, one past the plan's last for undecided; [gates] regressions.

@@ -1,4 +1,4 @@
-"""The gate's decision on timed metrics: regression, pass, or measure on; a look after each block.
+"""Decide on timed metrics side by side: regression, pass or measure on, at a look after each block.
 
 Two things are proven, each by the exact test of `signed_rank`, each with its own error budget:
 
@@ -29,7 +29,7 @@ from pipeline.gate.decision.signed_rank import Floats, middle, shift_at
 
 
 class Verdict(StrEnum):
-    """What a metric, or all of them, came to."""
+    """The verdict on one timed metric, or on all of them."""
 
     REGRESSION = "regression"
     PASS = "pass"
@@ -39,29 +39,39 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class MetricVerdict:
-    """What one metric came to, at the look that decided it, or the last one.
+    """The verdict on one timed metric; slow-downs are shares, 0.05 is 5 % more time.
 
     Attributes:
-        name: The metric's name.
-        verdict: Its own verdict; `go on` only while the gate goes on.
-        pairs: Pairs that it rests on.
-        slow_down: Estimate, as a share: 0.05 is 5 % more time than the reference (Hodges-Lehmann).
+        name: The metric's name: cell and figure.
+        verdict: Its own verdict; `go on` only while a match goes on.
+        rests_on: Pairs up to the look that decided, or the last one; recorded runs.
+        slow_down: Estimate; side by side Hodges and Lehmann's.
         at_least: Slow-down that is proven, with the metric's part of `alpha`; minus infinity where
             too few pairs were seen to prove any.
         at_most: Slow-down above which all is ruled out, with `1 - power`; infinity likewise.
+        judges: Smallest slow-down that a run like this calls a regression with the declared power,
+            against recorded runs. Where it is above `min_effect`, equal versions are mostly
+            undecided. NaN side by side, where more pairs find less.
+        candidate: The candidate's figure in ms, or a ratio within its run; NaN until it is told.
+        reference: The reference's figure, likewise.
+        power: What the run could find, in words.
     """
 
     name: str
     verdict: Verdict
-    pairs: int
+    rests_on: int
     slow_down: float
     at_least: float
     at_most: float
+    judges: float = math.nan
+    candidate: float = math.nan
+    reference: float = math.nan
+    power: str = "–"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The gate's decision on all timed metrics.
+    """The decision on all timed metrics.
 
     Attributes:
         verdict: `regression` if one metric is; `pass` if all do; else `go on` or, after the last
@@ -76,15 +86,15 @@ class Decision:
 
 
 def decide(values: Mapping[str, Sequence[float]], plan: Plan) -> Decision:
-    """Decide on all pairs seen so far; to be asked again after every round.
+    """Decide on all pairs seen so far; call it again after every round.
 
-    It keeps no state: the looks are gone through again from the first pair, so the same values
+    No state is kept: the looks are gone through again from the first pair, so the same values
     always give the same decision, and pairs after the stop or of an unfinished block are not used.
 
     Args:
         values: By metric, in the order they were measured, log(candidate / reference) of each pair
             of a figure of which more is worse, such as ms per verify step.
-        plan: What was promised before the first pair.
+        plan: The plan that was fixed before the first pair.
 
     Raises:
         ValueError: Not one value for each metric of the plan and each pair, or one not finite.

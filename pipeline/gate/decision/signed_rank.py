@@ -1,4 +1,4 @@
-"""The exact sequential signed-rank test: which sums of ranks are proof, after how many pairs.
+"""Test log ratios of pairs by signed ranks, exactly and sequentially.
 
 A pair is a candidate's time against the reference's, taken back to back in an order drawn at
 random. If the two are equally fast, each pair's log ratio is therefore as likely positive as
@@ -29,7 +29,7 @@ BISECTIONS = 48  # of a range of log ratios: far below a clock's resolution
 
 
 def block_sums(values: Floats, block: int) -> Ints:
-    """Return the rank sums of the positive values after each block of pairs.
+    """Sum the ranks of the positive values up to each block of pairs.
 
     A zero counts as negative and a tie gives the positive value the lower rank, so coarse clocks
     make the test conservative and never eager.
@@ -44,8 +44,8 @@ def block_sums(values: Floats, block: int) -> Ints:
     blocks = values.reshape(*values.shape[:-1], -1, block)
     positive = blocks > 0
     order = np.lexsort((~positive, np.abs(blocks)), axis=-1)
-    found = np.take_along_axis(positive, order, axis=-1)
-    sums: Ints = (found @ np.arange(1, block + 1)).cumsum(axis=-1)
+    ranked = np.take_along_axis(positive, order, axis=-1)
+    sums: Ints = (ranked @ np.arange(1, block + 1)).cumsum(axis=-1)
     return sums
 
 
@@ -62,20 +62,20 @@ def bounds(block: int, blocks: int, error: float) -> tuple[int, ...]:
         error: Probability that fair coins reach any of the bounds: it is not exceeded.
     """
     step = _sum_law(block)
-    going_on, spent, found = np.ones(1), 0.0, []
+    going_on, spent, smallest = np.ones(1), 0.0, []
     for look in range(1, blocks + 1):
         going_on = np.convolve(going_on, step)
         tail = going_on[::-1].cumsum()[::-1]  # probability of each sum or more, not stopped yet
         bound = int(np.count_nonzero(tail > error * look / blocks - spent))
         spent += float(going_on[bound:].sum())
         going_on[bound:] = 0
-        found.append(bound)
-    return tuple(found)
+        smallest.append(bound)
+    return tuple(smallest)
 
 
 @lru_cache(maxsize=64)
 def _sum_law(block: int) -> Floats:
-    """Return the law of one block's rank sum under fair coins: [block (block + 1) / 2 + 1]."""
+    """Return the probability of each rank sum of a block: [block (block + 1) / 2 + 1]."""
     law = np.ones(1)
     for rank in range(1, block + 1):
         law = (np.pad(law, (0, rank)) + np.pad(law, (rank, 0))) / 2
@@ -83,7 +83,7 @@ def _sum_law(block: int) -> Floats:
 
 
 def middle(values: Floats, block: int) -> float:
-    """Return the shift that leaves the rank sum of fair coins: Hodges-Lehmann's, by blocks.
+    """Estimate the shift of log ratios as Hodges and Lehmann do, by blocks.
 
     Args:
         values: [pairs] log ratios, a multiple of `block` of them.

@@ -1,4 +1,8 @@
-"""The two versions as folders: the candidate's own, and the baseline's out of git by commit."""
+"""Turn a setting into a version that can run: its files, its interpreter and its cache folder.
+
+The candidate is a folder as it lies; the baseline is another, or a commit that git writes into the
+cache. A version that needs other packages gets an environment of its own, once.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.machine.cache import built_once
+from pipeline.machine.provenance import GitFailed, git
 
 TREE_BYTES = 200 * 2**20  # far above a checkout's size
 SHORT = 7
+SUBMODULE = "160000 "  # the mode of a folder that is a commit of another repository
+FETCH_S = 600.0  # an archive of a partial clone fetches the files first
+ENVIRONMENT_BYTES = 8 * 2**30  # torch with its CUDA libraries
+# Modules that decide the content of the cache, which another version may read, and run slower.
+FILLS_CACHE = (
+    ("machine/cache.py", "target/source.py", "target/target.py", "target/*gguf*.py"),
+    ("cache.py", "source.py", "target.py", "engine/torch/*gguf*.py"),  # until 2026-12-01
+)
 
 
 @dataclass(frozen=True)
@@ -24,25 +37,29 @@ class Tree:
 
     Attributes:
         path: Its root folder, with `conf` and `pipeline` in it.
-        name: For people: a folder, or a git ref.
-        commit: Its commit; "" where git does not know.
+        name: The folder or the git ref, as it was given.
+        commit: Its commit; "" for a folder outside of git, or where git does not tell.
         is_dirty: Tracked files differ from the commit.
+        unknown: Why git does not tell the commit of its own checkout; "" where it does.
     """
 
     path: Path
     name: str
     commit: str = ""
     is_dirty: bool = False
+    unknown: str = ""
 
     def __str__(self) -> str:
         """Name it with its commit."""
+        if self.unknown:
+            return f"{self.name} (commit unknown: {self.unknown})"
         if not self.commit:
             return self.name
         return f"{self.name} ({self.commit[:SHORT]}{' and changes' if self.is_dirty else ''})"
 
 
 def folder_tree(setting: str, folder: str) -> Tree:
-    """Return the version that lies in a folder.
+    """Return the version that lies in a folder, with its commit as far as git tells it.
 
     Raises:
         ValueError: It is none, naming the setting.
@@ -52,8 +69,11 @@ def folder_tree(setting: str, folder: str) -> Tree:
         raise ValueError(f"{setting}={folder}: no specroi there (a folder with conf and pipeline)")
     if not (path / ".git").exists():
         return Tree(path, folder)
-    commit = _git(path, "rev-parse", "HEAD").stdout.decode().strip()
-    changed = _git(path, "status", "--porcelain", "--untracked-files=no").stdout
+    try:
+        commit = git(path, "rev-parse", "--verify", "HEAD").decode().strip()
+        changed = git(path, "status", "--porcelain", "--untracked-files=no")
+    except GitFailed as reason:
+        return Tree(path, folder, unknown=str(reason))
     return Tree(path, folder, commit, bool(changed))
 
 
@@ -61,20 +81,17 @@ def baseline_tree(baseline: str, candidate: Tree, cache: Path) -> Tree:
     """Return the baseline: a folder as it is, or a git ref, checked out once per commit.
 
     Raises:
-        ValueError: Neither is there.
+        ValueError: Neither is there, or git does not give it; with git's own reason.
     """
     if is_tree(Path(baseline).expanduser()):
         return folder_tree("baseline", baseline)
-    found = _git(candidate.path, "rev-parse", "--verify", "--quiet", f"{baseline}^{{commit}}")
-    if found.returncode:
-        raise ValueError(
-            f"baseline={baseline}: no such folder, and no commit of that name in"
-            f" {candidate.path}; fetch it (in CI with the whole history: fetch-depth 0)"
+    try:
+        commit = _commit(candidate.path, baseline)
+        path = built_once(
+            cache / "trees" / commit, TREE_BYTES, lambda to: _check_out(candidate.path, commit, to)
         )
-    commit = found.stdout.decode().strip()
-    path = built_once(
-        cache / "trees" / commit, TREE_BYTES, lambda to: _check_out(candidate.path, commit, to)
-    )
+    except GitFailed as reason:
+        raise ValueError(f"baseline={baseline}: {reason}") from None
     if not is_tree(path):
         raise ValueError(f"baseline={baseline}: commit {commit[:SHORT]} has no conf and pipeline")
     return Tree(path, baseline, commit)
@@ -85,40 +102,57 @@ def is_tree(path: Path) -> bool:
     return (path / "conf" / "config.yaml").is_file() and (path / "pipeline").is_dir()
 
 
-def _check_out(repository: Path, commit: str, folder: Path) -> None:
-    """Write a commit's files into a folder; the repository does not learn of it."""
-    archive = _git(repository, "archive", "--format=tar", commit).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-
-
-def _git(repository: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
-    """Run git in a repository.
+def _commit(repository: Path, ref: str) -> str:
+    """Return the commit that a ref names.
 
     Raises:
-        ValueError: There is no git.
+        GitFailed: Git refuses the repository, or there is no such commit, and what would help.
     """
+    is_shallow = git(repository, "rev-parse", "--is-shallow-repository").strip() == b"true"
     try:
-        return subprocess.run(
-            ["git", "-C", str(repository), *command], capture_output=True, check=False
+        return git(repository, "rev-parse", "--verify", f"{ref}^{{commit}}").decode().strip()
+    except GitFailed:  # git says no more than "Needed a single revision"
+        pass
+    try:
+        kind = git(repository, "cat-file", "-t", ref).decode().strip()
+    except GitFailed as reason:
+        if not str(reason).startswith("fatal: Not a valid object name"):
+            raise  # it is named, and lost or broken
+        known = "this clone is shallow; " if is_shallow else ""
+        raise GitFailed(
+            f"no such folder, and no commit of that name in {repository}; {known}fetch it (in CI"
+            " with the whole history: fetch-depth 0)"
+        ) from None
+    raise GitFailed(f"names a {kind} in {repository}, not a commit")
+
+
+def _check_out(repository: Path, commit: str, folder: Path) -> None:
+    """Write a commit's files into a folder; the repository does not learn of it.
+
+    Raises:
+        GitFailed: Git lacks files of it, it holds submodules, which an archive leaves out, or a
+            link that leads out of the folder.
+    """
+    listed = git(repository, "ls-tree", "-r", commit, timeout_s=FETCH_S).decode(errors="replace")
+    modules = [line.split("\t")[1] for line in listed.splitlines() if line.startswith(SUBMODULE)]
+    if modules:
+        raise GitFailed(
+            f"{', '.join(modules)} of commit {commit[:SHORT]} is a submodule; check the commit out"
+            " with it and give that folder"
         )
-    except FileNotFoundError:
-        raise ValueError("baseline: git is not installed; give a folder instead") from None
-
-
-# What decides the content of the cache: a version may read what a later one wrote, and run slower.
-FILLS_CACHE = (
-    ("machine/cache.py", "target/source.py", "target/target.py", "target/*gguf*.py"),
-    ("cache.py", "source.py", "target.py", "engine/torch/*gguf*.py"),  # until 2026-12-01
-)
-ENVIRONMENT_BYTES = 8 * 2**30  # torch with its CUDA libraries
+    archive = git(repository, "archive", "--format=tar", commit, timeout_s=FETCH_S)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(folder, filter="data")
+    except tarfile.TarError as error:
+        raise GitFailed(f"files of commit {commit[:SHORT]} cannot be written: {error}") from None
 
 
 def interpreter(tree: Path, candidate: Path, cache: Path, log: Path) -> str:
     """Return the Python that runs a version.
 
-    A version that needs other packages than the candidate gets an environment that its own Makefile
-    makes (`make setup`), once for all versions with the same needs.
+    A version that needs other packages than the candidate gets an environment from its own Makefile
+    (`make setup`), once for all versions with the same needs.
 
     Args:
         tree: The version.
@@ -142,7 +176,11 @@ def interpreter(tree: Path, candidate: Path, cache: Path, log: Path) -> str:
 
 
 def cache_of(tree: Path, candidate: Path, cache: Path) -> Path:
-    """Return the cache folder of a version: the candidate's, or one for all that fill it alike."""
+    """Return the cache folder of a version: the candidate's, or one of those that fill it alike.
+
+    Raises:
+        ValueError: A version keeps the modules that fill the cache nowhere that is known.
+    """
     digest = _cache_digest(tree)
     return cache if digest == _cache_digest(candidate) else cache / "versions" / digest
 
@@ -164,7 +202,7 @@ def _cache_digest(tree: Path) -> str:
 
 
 def _needs(tree: Path) -> str:
-    """Return what decides which packages a version is installed with."""
+    """Return the requirements and constraints that a version is installed with."""
     project = tree / "pyproject.toml"
     constraints = tree / "constraints.txt"
     found = tomllib.loads(project.read_text())["project"] if project.is_file() else {}
@@ -174,7 +212,7 @@ def _needs(tree: Path) -> str:
 
 
 def _set_up(tree: Path, environment: Path, log: Path) -> None:
-    """Let the version make its environment.
+    """Make a version's environment by its own Makefile.
 
     Raises:
         ValueError: It could not.

@@ -1,11 +1,11 @@
-"""One version's cells in a process of its own; `pipeline.gate.versions.process` starts it on that version.
+"""Serve one version's cells from a process of its own, which `versions.process` starts.
 
     python -P child.py FOLDER
 
 Reads a request a line, JSON, from its input and answers each with a line; ends with its input. An
-error ends it too: the trace is the end of its log. Nothing of the gate is imported, since the
-version may be an older one. Of it are used: the configs in `conf`, `pipeline.sweep.build.build_cells`,
-the `cell`, `prompts` and `record` of what that returns, `Engine.start` and the `Session`.
+error ends it too: the traceback is the end of its log. Nothing of the gate is imported, since the
+version may be an older one. It uses the version's `conf`, its `build_cells`, the `cell`, `prompts`
+and `record` of the cells that were built, `Engine.start` and the `Session`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,36 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+# The module of `build_cells`, newest layout first.
+BUILD = ("pipeline.sweep.build", "pipeline.build")  # the second until 2026-12-01
 
 
 class Cells:
     """The cells of this version: built together, started and asked one by one."""
 
     def __init__(self, folder: Path) -> None:
-        """Load this version's code; from nowhere else."""
-        try:
-            build = importlib.import_module("pipeline.sweep.build")
-        except ModuleNotFoundError:
-            build = importlib.import_module("pipeline.build")  # where it was until 2026-12-01
-        found = Path(build.__file__ or "").resolve()
-        if not found.is_relative_to(folder.resolve()):
-            raise ImportError(f"pipeline was imported from {found}, not from {folder}")
+        """Import this version's code from its folder.
+
+        Raises:
+            ImportError: It is not there, it lacks a package, or another version was imported.
+        """
+        build = _import_first(BUILD)
+        source = Path(build.__file__ or "").resolve()
+        if not source.is_relative_to(folder.resolve()):
+            raise ImportError(f"pipeline was imported from {source}, not from {folder}")
         self._build_cells = build.build_cells
         self._planned: list[Any] = []
         self._sessions: dict[int, Any] = {}
 
     def build(self, jobs: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Build and check the cell of each job; return its record and its prompts' ids."""
+        """Build the cell of each job; return its record and its prompts' ids.
+
+        Raises:
+            ValueError: A cell cannot be built.
+        """
         from hydra import compose, initialize_config_module
 
         with initialize_config_module("conf", version_base="1.3"):
@@ -49,7 +58,7 @@ class Cells:
         ]
 
     def start(self, cell: int) -> dict[str, str]:
-        """Load a cell and warm it up; return what its engine resolved."""
+        """Load a cell and warm it up; return the settings as its engine resolved them."""
         plan = self._planned[cell]
         session = plan.cell.engine.start(plan.cell)
         session.warm_up(list(plan.prompts))
@@ -57,19 +66,35 @@ class Cells:
         return dict(session.settings())
 
     def answer(self, cell: int, prompt: int, repetition: int) -> dict[str, Any]:
-        """Answer one prompt; return the response's fields."""
+        """Let a cell answer a prompt; return the response's fields."""
         asked = self._planned[cell].prompts[prompt]
         return asdict(self._sessions[cell].generate(asked, repetition))
 
     def proof(self, cell: int) -> dict[str, Any]:
-        """Return what a cell's engine counted, and how that contradicts the cell's label."""
+        """Return the counts of a cell's engine, and how they contradict the cell's label."""
         proof = self._sessions[cell].proof()
         contradiction = proof.problem or self._planned[cell].cell.verify.contradiction(proof) or ""
         return {"proof": asdict(proof), "contradiction": contradiction}
 
 
+def _import_first(names: Sequence[str]) -> ModuleType:
+    """Import the first of some modules that is there.
+
+    Raises:
+        ModuleNotFoundError: None is, or one is and lacks a package.
+    """
+    *earlier, last = names
+    for name in earlier:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # it is there, and a package that it needs is not
+    return importlib.import_module(last)
+
+
 def serve(cells: Cells, requests: Any, answers: Any) -> None:
-    """Answer requests, each a method of `Cells` under `do` with its arguments, until none comes."""
+    """Answer each request, a method of `Cells` under `do` with its arguments, until none comes."""
     for line in requests:
         request: Mapping[str, Any] = json.loads(line)
         arguments = {name: value for name, value in request.items() if name != "do"}
@@ -78,7 +103,7 @@ def serve(cells: Cells, requests: Any, answers: Any) -> None:
 
 
 def main() -> None:
-    """Keep the answers' stream apart from whatever else prints."""
+    """Serve on standard output; whatever else prints there goes to the log."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(Cells(Path(sys.argv[1])), sys.stdin, answers)

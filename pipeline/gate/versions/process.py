@@ -1,4 +1,4 @@
-"""The driver's end of a version's process: requests out, answers in, and its death noticed."""
+"""Drive a version's process: send requests, read answers, notice its death."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.versions import child as side
+from pipeline.gate.versions import child
 from pipeline.gate.versions.checkout import Tree
 from pipeline.machine.reaper import CELL_MARK, kill_marked
 from pipeline.sweep.ray_launcher import QUIET
@@ -21,15 +21,15 @@ CHUNK = 1 << 16
 
 
 class SideFailed(Exception):
-    """A version's process raised, died or hung; the text is the reason, one line."""
+    """A version's process raised, died, hung or sent what cannot be read; the text is one line."""
 
 
 class Side:
-    """One version at work. Between requests it sleeps: the cores belong to the other one.
+    """The process of one version; it sleeps between requests, when the cores are the other one's.
 
     Attributes:
         tree: The version.
-        log: File with all that its process prints.
+        log: File with the output of its process.
     """
 
     def __init__(self, tree: Tree, python: str, cache: Path, mark: str, log: Path) -> None:
@@ -50,7 +50,7 @@ class Side:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as output:
             self._process = subprocess.Popen(
-                [python, "-P", side.__file__, str(tree.path)],
+                [python, "-P", child.__file__, str(tree.path)],
                 cwd=tree.path,
                 env=os.environ | environment,
                 stdin=subprocess.PIPE,
@@ -60,7 +60,11 @@ class Side:
             )
 
     def begin(self, do: str, **arguments: Any) -> None:
-        """Send a request: a method of `side.Cells` and its arguments."""
+        """Send a request: a method of `child.Cells` and its arguments.
+
+        Raises:
+            SideFailed: The process is dead.
+        """
         assert self._process.stdin is not None
         request = json.dumps({"do": do, **arguments}) + "\n"
         try:
@@ -73,7 +77,7 @@ class Side:
         """Wait for the answer.
 
         Raises:
-            SideFailed: It raised, died, or did not answer in time.
+            SideFailed: It raised, died, did not answer in time, or answered what is not JSON.
         """
         assert self._process.stdout is not None
         pipe, end = self._process.stdout.fileno(), time.monotonic() + timeout_s
@@ -85,21 +89,28 @@ class Side:
                 raise self._failure(do)
             self._read += chunk
         line, _, self._read = self._read.partition(b"\n")
-        return json.loads(line)
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise SideFailed(f"{self.tree}: {do}: the answer is not JSON; see {self.log}") from None
 
     def ask(self, do: str, timeout_s: float, **arguments: Any) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its answer.
+
+        Raises:
+            SideFailed: As `begin` and `result`.
+        """
         self.begin(do, **arguments)
         return self.result(do, timeout_s)
 
     def kill(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process and all that it started."""
         self._process.kill()
         self._process.communicate()
         kill_marked(f"{CELL_MARK}={self._mark}")
 
     def _failure(self, do: str) -> SideFailed:
-        """Say how the process ended: its last line, which is an error's own, or its signal."""
+        """Return the reason of a dead process: the last line of its log, or its signal."""
         status = self._process.wait()
         if status < 0:
             return SideFailed(f"{self.tree}: {do}: killed by {signal.Signals(-status).name}")

@@ -1,4 +1,4 @@
-"""One version in a match: its process, and the records of its cells as they grow."""
+"""Run one version's cells in its process, and grow their records by a repetition a round."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pipeline.gate.arm import Arm, arm
 from pipeline.gate.validity import fault
 from pipeline.gate.versions.process import Side, SideFailed
 from pipeline.measure.wording import cell_names
+from pipeline.record.older import abilities_of
 from pipeline.record.record import CellRecord, Status
 from verify.base import Proof
 
@@ -25,9 +26,10 @@ class Version:
     """One version in a match.
 
     Attributes:
+        side: Its process.
         start_timeout_s: Longest build, and longest start of a cell.
         answer_timeout_s: Longest answer.
-        records: Its cells, in the order of the jobs; a repetition is a round of the match.
+        records: The records of its cells, in the order of the jobs; a repetition is a round.
         prompts: Ids of the prompts that all of its cells answer.
     """
 
@@ -40,17 +42,17 @@ class Version:
     _round: dict[int, dict[int, Response]] = field(default_factory=dict)
 
     def begin_build(self, jobs: Sequence[Job]) -> None:
-        """Let it load its code and build its cells, and do not wait."""
+        """Let it load its code and build its cells, without waiting for it."""
         self.side.begin("build", jobs=jobs)
 
     def build(self) -> None:
-        """Wait for its cells.
+        """Wait until its cells are built; read their records.
 
         Raises:
-            SideFailed: It cannot build them, or not say what they are.
+            SideFailed: It cannot build them, or their records lack a field.
         """
         built = self.side.result("build", self.start_timeout_s)
-        self.records = [replace(_part(CellRecord, x["record"]), proof=NOT_RUN) for x in built]
+        self.records = [_planned(x["record"]) for x in built]
         prompts = {tuple(x["prompts"]) for x in built}
         if len(prompts) > 1:
             raise SideFailed("cells with different prompts: a match goes prompt by prompt")
@@ -62,14 +64,14 @@ class Version:
         self.records[cell] = replace(self.records[cell], settings=settings)
 
     def answer(self, cell: int, prompt: int, repetition: int) -> Response:
-        """Let a cell answer a prompt; the answer is kept for the round."""
+        """Let a cell answer a prompt; keep the response for the round."""
         asked = {"cell": cell, "prompt": prompt, "repetition": repetition}
         response = _part(Response, self.side.ask("answer", self.answer_timeout_s, **asked))
         self._round.setdefault(cell, {})[prompt] = response
         return response
 
     def end_round(self) -> None:
-        """Keep the round as a repetition of each cell, and ask what the engine counted."""
+        """Add the round to each cell's record as a repetition, with the engine's counts so far."""
         for cell, responses in self._round.items():
             record = self.records[cell]
             found = self.side.ask("proof", self.answer_timeout_s, cell=cell)
@@ -84,7 +86,7 @@ class Version:
         self._round = {}
 
     def arms(self) -> list[Arm]:
-        """Return its cells as far as they ran."""
+        """Return its cells as arms, as far as they ran."""
         names = cell_names(self.records)
         return [
             arm(r, names[r.cell_id], fault(r, self._contradictions.get(i, ""), self.records))
@@ -92,11 +94,21 @@ class Version:
         ]
 
 
-def _part(kind: type[_Part], fields: Mapping[str, Any]) -> _Part:
-    """Build a value of this version of the gate from the other's fields.
+def _planned(fields: Mapping[str, Any]) -> CellRecord:
+    """Build the record of a cell that the other version planned.
 
     Raises:
-        SideFailed: The other version gives too few of them.
+        SideFailed: The other version says too little of it.
+    """
+    record = _part(CellRecord, fields)
+    return replace(record, abilities=abilities_of(fields), proof=NOT_RUN)
+
+
+def _part(kind: type[_Part], fields: Mapping[str, Any]) -> _Part:
+    """Build a value of this version of the gate from another version's fields.
+
+    Raises:
+        SideFailed: A field is missing.
     """
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     needed = {
@@ -110,5 +122,5 @@ def _part(kind: type[_Part], fields: Mapping[str, Any]) -> _Part:
 
 
 def _frozen(value: Any) -> Any:
-    """Return JSON's lists as tuples."""
+    """Return a list of JSON's as a tuple."""
     return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Levers that shorten the step: a cheaper verify, draft cost, width, batch."""
+"""Compute the worth of levers that shorten a step: verify, draft and host time, width, batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pipeline.roi.levers.gain import Basis, Gain, Range, Side
 from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
+
+DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
@@ -47,7 +49,8 @@ def _draft(at: Situation, numbers: Numbers) -> Iterator[Gain]:
         (at.verify_ms,),
         Basis.BOUND,
         f"the step without its {number(at.overhead_ms)} ms beside verify",
-        "nothing: it is a bound",
+        f"time drafter and host apart: how much of the {number(at.overhead_ms)} ms beside verify is"
+        " forwards of the drafter, and how much waiting",
         limits=True,
     )
 
@@ -80,9 +83,6 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
     )
 
 
-DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
-
-
 def verify_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     """Yield levers on the target forward; none makes it cheaper than a plain one.
 
@@ -103,7 +103,8 @@ def verify_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
         Basis.BOUND,
         f"plain forward {number(at.plain_forward_ms)} ms + draft and host"
         f" {number(at.overhead_ms)} ms",
-        "nothing: it is a bound",
+        "run a verify step of this width under every verify backend there is: the cheapest"
+        f" says how near {number(at.plain_forward_ms)} ms it comes",
         limits=True,
     )
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.gate.arm import arm, from_plain, plain
+from pipeline.gate.arm import arm
 from pipeline.gate.comparable import differences
 from pipeline.gate.exact import Weight, exact_findings
+from pipeline.gate.reference import dump, load, new_reference
 from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 from verify.base import Proof
 
@@ -111,7 +112,7 @@ def test_prompt_tokens_from_a_cache_are_a_difference():
 @pytest.mark.parametrize("record", make_sweep(prompts_per_class=1, repetitions=2))
 def test_an_arm_comes_back_from_json(record):
     found = arm(record, record.label)
-    again = from_plain(plain(found))
+    (again,) = load(dump(new_reference([found], {"fingerprint": "f"})).encode(), "x").arms
     assert exact_findings(again, found, str) == []
     assert again.accept_length == found.accept_length
     prompt = next(iter(found.times))

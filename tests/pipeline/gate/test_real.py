@@ -21,5 +21,5 @@ def test_this_tree_equals_itself_in_all_that_is_exact(runs, tmp_path):
     assert (found["differences"], found["findings"]) == ([], [])
     assert found["measured"].startswith("6 rounds, 12 of at most 12 pairs")
     assert len(found["timed"]) == 2  # what they say depends on the machine's other work
-    assert status == {"pass": 0, "regression": 1, "undecided": 2}[found["answer"]]
+    assert status == {"pass": 0, "regression": 1, "undecided": 2}[found["verdict"]]
     assert found["arms"][0][0]["proof"]["capture"] in ("native_plan", "jit_trace")

@@ -1,6 +1,7 @@
 """Recorded references: what may become one, how it is kept, and what is compared with it."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -47,14 +48,50 @@ def test_a_reference_is_read_as_it_was_written(tmp_path):
     assert path.stat().st_size < 100_000
 
 
-@pytest.mark.parametrize(
-    "text", ["not json", "[]", '{"format": 0}', '{"format": 1}', '{"format": 1, "cells": [{}]}']
-)
-def test_what_is_no_reference_is_refused_in_one_line(text):
+def damaged(*place, value=None):
+    """Return a written reference in which one field has another value; none for a missing one."""
+    data = json.loads(dump(new_reference(arms(sweep()), HERE)))
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return json.dumps(data).encode()
+
+
+WHOLE = dump(new_reference(arms(sweep()), HERE)).encode()
+DAMAGED = {
+    "not JSON": (b"not json", "Invalid JSON: expected ident at line 1"),
+    "empty": (b"", "Invalid JSON: EOF while parsing a value at line 1"),
+    "half written": (WHOLE[: len(WHOLE) // 2], "Invalid JSON: EOF while parsing"),
+    "binary": (b"\x80\x00\xff", "Invalid JSON"),
+    "not UTF-8": (WHOLE.replace(b"copy", b"c\xf3py"), "Invalid JSON"),
+    "a list": (b"[]", "(not an object)"),
+    "a number": (b"1", "(not an object)"),
+    "of a later format": (damaged("format", value=9), "format 9, this version reads 1"),
+    "without a format": (damaged("format"), "format: Field required"),
+    "without cells": (damaged("cells"), "cells: Field required"),
+    "with no run": (damaged("runs", value=[]), "runs: "),
+    "a cell lacks a field": (damaged("cells", 0, "width"), "cells.0.width: Field required"),
+    "a number as text": (damaged("cells", 1, "width", value="4"), "cells.1.width: Input should"),
+    "a cell is none": (damaged("cells", 1, value=7), "cells.1: not an object"),
+    "a field of a later version": (damaged("cells", 0, "more", value=1), "cells.0.more: Unex"),
+    "a figure that is none": (
+        damaged("runs", 0, "figures", value={"step": {"value": math.nan, "noise": 0.1}}),
+        "runs.0.figures.step: Value error, a figure of nan ± 0.1 is not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_reference_is_refused_in_one_line_that_names_file_and_field(data, reason):
     with pytest.raises(
-        ValueError, match=r"^reference=x: not a recorded reference .*record_to=FILE"
-    ):
-        load(text, "x")
+        ValueError, match=r"^reference=x: not a recorded .*record_to=FILE$"
+    ) as error:
+        load(data, "reference=x")
+    assert reason in str(error.value)
 
 
 def test_a_missing_reference_says_how_to_record_one():
@@ -72,9 +109,9 @@ def test_the_figures_of_a_run_are_ratios_within_it_and_plain_decodes_own_time():
 
 def test_the_same_version_passes_and_a_slower_verify_step_does_not():
     same = compare(arms(sweep()))
-    assert same.answer is GateVerdict.PASS
+    assert same.verdict is GateVerdict.PASS
     slower = compare(arms(sweep(verify_ms=16.2 * 1.05)))
-    assert slower.answer is GateVerdict.REGRESSION
+    assert slower.verdict is GateVerdict.REGRESSION
     assert slower.findings == []
     verdicts = {t.name: (t.verdict, round(t.slow_down, 2)) for t in slower.timed}
     assert verdicts["ngram × graph_captured: verify_ms / decode_ms"] == ("regression", 0.05)
@@ -89,7 +126,7 @@ def test_absolute_times_are_compared_on_the_very_same_machine_only():
 
 def test_another_machine_class_and_failed_cells_are_not_comparable():
     outcome = compare(arms(sweep()), HERE | {"cores": "64"}, failures=["ngram failed: no memory"])
-    assert outcome.answer is GateVerdict.NOT_COMPARABLE
+    assert outcome.verdict is GateVerdict.NOT_COMPARABLE
     assert outcome.differences == [
         "ngram failed: no memory",
         "machine class: cores is 64, the reference's is 2",
@@ -101,7 +138,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
     settings = read_settings(["reference=x.json", "gate.run_noise=0.05"])
     recorded = new_reference(arms(sweep()), HERE)
     outcome = compare_recorded(arms(sweep()), [], recorded, HERE, settings, str)
-    assert outcome.answer is GateVerdict.UNDECIDED
+    assert outcome.verdict is GateVerdict.UNDECIDED
     assert "record more runs of the reference (1 now, 6 let their own spread count)" in (
         outcome.advice
     )
@@ -110,7 +147,7 @@ def test_noise_between_runs_that_is_larger_than_the_effect_is_undecided_with_adv
 def test_a_grid_without_plain_decoding_compares_no_time_and_says_so():
     alone = arms(sweep())[1:]
     outcome = compare(alone, reference=new_reference(alone, HERE))
-    assert outcome.answer is GateVerdict.UNDECIDED
+    assert outcome.verdict is GateVerdict.UNDECIDED
     assert "drafter=none" in outcome.advice
 
 

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pipeline.gate.__main__ import main
-from tests.pipeline.gate.versions import RESPONSE, make_version
+from tests.pipeline.gate.small_versions import RESPONSE, make_version
 
 # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
@@ -135,7 +135,7 @@ def test_another_torch_on_the_other_side_is_a_note(gate):
 def test_noise_that_hides_the_smallest_effect_is_undecided_and_asks_for_rounds(gate, capsys):
     status, found = gate({"sigma": 0.14}, {"sigma": 0.14, "noise": "b"}, "gate.max_rounds=2")
     assert status == 2
-    assert found["answer"] == "undecided"
+    assert found["verdict"] == "undecided"
     assert re.search(r"repeat with gate\.max_rounds=\d+ gate\.max_seconds=\d+", found["advice"])
     assert "UNDECIDED" in capsys.readouterr().out
 
@@ -169,5 +169,5 @@ def test_a_verdict_stands_where_mlflow_is_away(gate, capsys):
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     status, found = gate({}, {}, f"tracking.uri=http://127.0.0.1:{port}")
-    assert (status, found["answer"]) == (0, "pass")
+    assert (status, found["verdict"]) == (0, "pass")
     assert "not logged, no trend: tracking.uri=http://127.0.0.1" in capsys.readouterr().out

@@ -8,21 +8,32 @@ import pytest
 
 from pipeline.gate.arm import arm
 from pipeline.gate.decision.promise import Promise
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Finding, Weight
-from pipeline.gate.outcome import GateVerdict, Outcome, Timed
+from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.write import facts, github_lines, junit, markdown, terminal
 from tests.pipeline.synthetic import make_record, make_response
 
 FOUND = Finding("output", Weight.CHANGED, "ngram", "'a|b' (7) instead of 'c' (8)", "copy-1", 3)
-SLOW = Timed("ngram: verify_ms", 21.0, 20.0, 0.05, 0.031, 0.07, "regression", "99%")
-OPEN = Timed("ngram: ms_per_token", 9.0, 9.0, 0.01, -math.inf, math.inf, "undecided", "–")
+SLOW = MetricVerdict(
+    "ngram: verify_ms",
+    Verdict.REGRESSION,
+    rests_on=24,
+    slow_down=0.05,
+    at_least=0.031,
+    at_most=0.07,
+    candidate=21.0,
+    reference=20.0,
+    power="99%",
+)
+OPEN = MetricVerdict("ngram: ms_per_token", Verdict.UNDECIDED, 0, 0.01, -math.inf, math.inf)
 
 
-def outcome(answer, **changes):
+def outcome(verdict, **changes):
     cell = arm(make_record("ngram", "graph_captured", [make_response()]), "ngram")
     fixed = {"mode": "side by side", "candidate": ". (abc)", "reference": "main (def)"}
     fixed |= {"promise": Promise(), "arms": [(cell, cell)], "seconds": 61.0, "measured": "2 rounds"}
-    return Outcome(answer=answer, **fixed | changes)
+    return Outcome(verdict=verdict, **fixed | changes)
 
 
 def test_a_slow_down_and_a_changed_token_are_both_in_every_output(monkeypatch):

@@ -12,7 +12,7 @@ from pipeline.target.target import Target
 from pipeline.workload.prompts import prompts_digest
 from pipeline.workload.sources import CLASSES, Classes, Hub, Jsonl
 
-DATA = Path(pipeline.__file__).parent / "data"
+DATA = Path(pipeline.__file__).parent / "workload" / "data"
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ class PeerAllReduce:
         self._launch = overlap(device)
 
     def fits(self, message: Tensor) -> bool:
-        """Whether a message can be summed here."""
+        """Return whether a message, [W, H], fits into the ranks' buffers."""
         return message.numel() // 2 <= self._one.words and len(message) <= MOST_BLOCKS
 
     def one_shot(self, message: Tensor) -> Tensor:

@@ -25,7 +25,16 @@ def step_rows(
     rotary: tuple[Tensor, Tensor],
     dtype: torch.dtype,
 ) -> Rows:
-    """Put a step into the form that layers use; no bias over slots is written out."""
+    """Put a step into the form that layers use; no bias over slots is written out.
+
+    Args:
+        tokens: [W] int64.
+        mask: [W, W] bool: row may attend row.
+        start: [] int64, slots in use before the step.
+        num_slots: Slots to look at.
+        rotary: cos and sin at the rows' positions, [W, D] float32 each.
+        dtype: Of keys and values.
+    """
     if len(tokens) > MAX_ROWS:
         return ops.step_rows(tokens, mask, start, num_slots, rotary, dtype)
     slots = start + torch.arange(len(tokens), device=tokens.device)
@@ -62,7 +71,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def add_rms_norm(
     delta: Tensor, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the norm of `residual + delta`, and that sum."""
+    """Return the norm of `residual + delta` by `weight`, [H], and that sum, both [W, H]."""
     return rowwise.add_rms_norm(delta, residual, weight, eps)
 
 
@@ -74,5 +83,5 @@ def attend(qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
 
 
 def best_and_margin(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each row's argmax and how far it leads the second best."""
+    """Return each row's argmax, [W] int64, and its lead over the second best, [W] float32."""
     return rowwise.best_and_margin(logits)

@@ -1,8 +1,9 @@
-"""Tensor parallelism: rank 0 is the session's process, the other ranks follow its commands.
+"""Lead the ranks of a tensor-parallel target from rank 0, which is the session's process.
 
-Rank 0 sends every step's input through a mailbox before it runs the step itself, so all ranks
-launch at about the same time. If any rank ends early, the others end too: an all-reduce waits for
-ever for a rank that is gone.
+`ParallelLlama` starts and ends the other ranks; `LedPlan`, `LedStep` and `LedCache` pass each call
+on to them. Rank 0 sends every step's input through a mailbox before it runs the step itself, so
+all ranks launch at about the same time. If any rank ends early, the others end too: an all-reduce
+waits for ever for a rank that is gone.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class ParallelLlama:
 
     @property
     def caches(self) -> tuple[Tensor, Tensor]:
-        """Rank 0's keys and values."""
+        """Rank 0's keys and values, [L, KV, S, D] each; KV counts the heads of this rank."""
         return self.local.caches
 
     def forward(self, step: StepInput) -> StepOutput:
@@ -187,7 +188,7 @@ class LedPlan:
         self._own, self._mailbox = own, mailbox
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Read a prompt from slot 0 on."""
+        """Read a prompt from slot 0 on, on every rank; tokens and positions are [N] int64."""
         self._mailbox.post("prefill", tokens.numpy().tobytes())
         return self._own.prefill(tokens, positions)
 

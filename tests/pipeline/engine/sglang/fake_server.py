@@ -1,7 +1,8 @@
 """Stands where an interpreter with SGLang stands: answers its probes and plays its server.
 
 Replies are transcribed from the sources of SGLang 0.5.17 and 0.5.23, to be replaced by recordings:
-`python -m experiments.sglang_grid.record_answers` records real ones on a GPU box. `FAKE_FAULT` names what breaks.
+`python -m experiments.sglang_grid.record_answers` records real ones on a GPU box. `FAKE_FAULT`
+names what breaks.
 """
 
 import gzip
@@ -278,6 +279,9 @@ def load(given: dict[str, str]) -> None:
     for name in ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"):
         assert name in os.environ, name
     say("Load weight begin. avail mem=100 GB")
+    if log := os.environ.get("FAKE_LOG"):
+        say(Path(log).read_text())
+        sys.exit(1)
     if FAULT == "dies_at_start":
         say("ValueError: no kernel image is available")
         sys.exit(1)
@@ -317,7 +321,7 @@ def main(arguments: list[str]) -> None:
     elif arguments[0] == "-c":
         if FAULT == "notes_its_parser":
             Path(os.environ["FAKE_COUNT"]).touch()
-        say(json.dumps(options()))
+        say(json.dumps([{"names": [name]} for name in options()]))
     else:
         serve(arguments[2:])
 

@@ -1,8 +1,11 @@
 """A server that breaks: the cell fails with the cause, and no process stays behind."""
 
 import os
+import pickle
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -15,7 +18,9 @@ import pytest
 from pipeline.engine.sglang.client import ServerFault
 from pipeline.engine.sglang.engine import SglangEngine
 from pipeline.engine.sglang.log import ServerLog
+from pipeline.sweep.running_cell import tail
 from tests.pipeline.engine.sglang.conftest import PATIENCE_S
+from tests.pipeline.engine.sglang.crash_logs import LOGS
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 
 
@@ -51,6 +56,36 @@ def test_a_server_that_never_becomes_ready_says_how_far_it_came(cell, monkeypatc
         ServerFault, match=r"not ready within engine\.start_timeout_s=600; it was loading weights"
     ):
         cell.engine.start(cell)
+
+
+CRASHES = ("a module is missing, 0.5.17", "the GPU lacks a kernel", "C++ throws", "an assertion")
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_crash_in_the_start_up_is_shown_by_its_cause_and_the_servers_own_lines(
+    cell, tmp_path, crash
+):
+    text, cause = LOGS[crash]
+    (tmp_path / "says").write_text(text)
+    (tmp_path / "cell").write_bytes(pickle.dumps(cell))
+    log = tmp_path / "worker.log"
+    code = (
+        "import contextlib, pickle; from pathlib import Path\n"
+        "from pipeline.sweep.cell_process import CellProcess\n"
+        "from pipeline.engine.sglang.client import ServerFault\n"
+        "with contextlib.suppress(ServerFault):\n"
+        f"    CellProcess({{}}, Path({str(log)!r})).start("
+        f"Path({str(tmp_path / 'cell')!r}).read_bytes(), pickle.dumps(()))"
+    )
+    environment = os.environ | {"FAKE_LOG": str(tmp_path / "says")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    raised = next(x for x in reversed(log.read_text().splitlines()) if "ServerFault: " in x)
+    assert f"the server ended with status 1: {cause}" in raised
+    shown = tail(log, raised.partition("ServerFault: ")[2]).splitlines()
+    assert cause in shown[-1]
+    assert set(shown) <= {line.rstrip() for line in text.splitlines()} | {
+        "Load weight begin. avail mem=100 GB"
+    }
 
 
 def test_a_port_that_another_took_is_left_to_it(cell, started, tmp_path):

@@ -134,7 +134,7 @@ if __name__ == "__main__":
     loader = DenseLoader(RandomCheckpoint(shape), 32, dtype)
     if (device, arm) == ("cpu", "fused"):  # a GPU box may lack what these need
         from pipeline.machine.cache import cache_root
-        from pipeline.target import Target
+        from pipeline.target.target import Target
         from tests.pipeline.conftest import EMBEDDED
 
         checkpoint = Target("smollm2_135m", EMBEDDED).checkpoint(cache_root())

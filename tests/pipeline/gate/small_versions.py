@@ -27,7 +27,7 @@ import time
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 
-HOW = json.loads((Path(__file__).parents[1] / "behaviour.json").read_text())
+HOW = json.loads((Path(__file__).parents[2] / "behaviour.json").read_text())
 Prompt = make_dataclass("Prompt", ["id", "category"])
 Record = make_dataclass("Record", HOW["record_fields"])
 Response = make_dataclass("Response", HOW["response_fields"])
@@ -145,7 +145,8 @@ BEHAVIOUR = {
 
 def make_version(folder: Path, **behaviour: object) -> Path:
     """Write a version; what is given differs from the one that all others are."""
-    for name, text in (("conf/config.yaml", CONFIG), ("pipeline/sweep/build.py", BUILD)):
+    files = {"conf/config.yaml": CONFIG, "pipeline/sweep/build.py": BUILD}
+    for name, text in (files | {"pipeline/machine/cache.py": ""}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
