@@ -109,7 +109,7 @@ def test_two_processes_train_one_head(data, trained, tmp_path):
     arguments = ["--nproc-per-node=2", "-m", "drafters.eagle3.train.__main__", *SETTINGS]
     subprocess.run(
         [*torchrun, *arguments, f"data={data}", f"folder={tmp_path}"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=600,
     )  # fmt: skip
     ours, theirs = (
         json.loads((folder / "head" / CARD).read_text())["metrics"]
