@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from drafters.base import CarriesNote, CopiesText, Drafter
 from pipeline.cell.response import Session
@@ -15,10 +15,6 @@ from pipeline.config.instantiate import check_numbers
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
-
-if TYPE_CHECKING:
-    pass
-
 
 TEMPERATURES = (1e-3, 100.0)  # beside 0
 MOST_AT_ONCE = 65536  # ranks, requests in flight, tokens of a step
