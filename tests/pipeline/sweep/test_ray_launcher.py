@@ -14,13 +14,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from pipeline.engine.sglang.versions import FLAGS
 from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
-from tests.pipeline.engine.sglang.conftest import CONFIG
+from tests.pipeline.engine.sglang.conftest import CONFIG, byte_tokenizer
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 600.0  # only has to be long enough
@@ -128,7 +126,7 @@ def test_a_grid_of_servers_runs_on_a_cluster_that_was_started_elsewhere(
     (tmp_path / "target").mkdir()
     (tmp_path / "target/config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "target/tokenizer_config.json").write_text("{}")
-    Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "target/tokenizer.json"))
+    byte_tokenizer().save(str(tmp_path / "target/tokenizer.json"))
     (tmp_path / "runs").mkdir()
     shutil.copy(empty_store, tmp_path / "runs")
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "a a a"}\n')

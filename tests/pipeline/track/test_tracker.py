@@ -72,11 +72,13 @@ def test_a_damaged_sweep_is_refused_in_a_line_and_nothing_of_it_is_sent(folder, 
     record = next(folder.path.glob("cells/*/record.json"))
     whole = record.read_text()
     record.write_text(whole[:100])
+    uri = folder.facts["tracking"]["uri"]
+    Tracker.open(uri, "tests", folder.path.parents[1])
     assert main(["sync", str(folder.path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"{record}: Invalid JSON: EOF")
     assert len(said.splitlines()) == 1
-    assert runs_of(folder.facts["tracking"]["uri"]) == []
+    assert runs_of(uri) == []
 
 
 def test_a_cell_that_arrived_in_part_is_named_by_its_run_and_costs_no_other(folder, tmp_path):
@@ -101,11 +103,12 @@ def test_a_sweep_that_was_not_tracked_says_so(tmp_path, capsys):
 
 def test_the_parent_names_the_best_cell_and_says_the_verdict(folder, tmp_path):
     where = folder.facts["tracking"]
+    folder.note(verdict=["It pays.", "Next: more."])  # as the report does
     Tracker.open(where["uri"], "tests", tmp_path).finish(folder, "FINISHED")
     (parent,) = (r for r in runs_of(where["uri"]) if r.data.tags["kind"] == "sweep")
     assert parent.data.tags["best_baseline"].startswith("none × ")
     assert parent.data.metrics["best_tok_s"] >= parent.data.metrics["best_baseline_tok_s"]
-    assert parent.data.tags["mlflow.note.content"]
+    assert parent.data.tags["mlflow.note.content"] == "It pays.\n\nNext: more."
     assert parent.data.params["cpu"] == "x"
     children = [r for r in runs_of(where["uri"]) if r.data.tags["kind"] == "cell"]
     assert all(child.data.tags["status"] == Status.OK for child in children)

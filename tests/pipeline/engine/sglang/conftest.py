@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
 
 from drafters.ngram import Ngram
 from drafters.none import NoDrafter
@@ -25,6 +25,18 @@ from verify.graph_captured import GraphCaptured
 
 PATIENCE_S = 600.0  # what nothing sound comes near, however busy the machine is
 FAKE = Path(__file__).with_name("fake_server.py")
+
+
+def byte_tokenizer() -> Tokenizer:
+    """A token a byte, of as many as the target has rows: plain English is in its tokens."""
+    rest = sorted(pre_tokenizers.ByteLevel.alphabet(), key=lambda c: (not c.isascii(), c))
+    alphabet = ["Ġ", "Ċ", *(c for c in rest if c not in "ĠĊ")][:128]
+    made = Tokenizer(BPE({character: i for i, character in enumerate(alphabet)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
 CONFIG = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "hidden_size": 64,
@@ -50,12 +62,12 @@ def python(tmp_path, monkeypatch) -> str:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A target's folder: a configuration, and a tokenizer of one word."""
+    """A target's folder: a configuration, and a tokenizer of bytes."""
     path = tmp_path / "target"
     path.mkdir()
     (path / "config.json").write_text(json.dumps(CONFIG))
     (path / "tokenizer_config.json").write_text("{}")
-    Tokenizer(WordLevel({"a": 0}, unk_token="a")).save(str(path / "tokenizer.json"))
+    byte_tokenizer().save(str(path / "tokenizer.json"))
     return path
 
 
