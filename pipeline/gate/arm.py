@@ -96,7 +96,6 @@ class HasParams(Protocol):
     @property
     def params(self) -> dict[str, str]:
         """The settings by name."""
-        ...
 
 
 _Cell = TypeVar("_Cell", bound=HasParams)

@@ -17,40 +17,32 @@ class Launcher(Protocol):
     @property
     def address(self) -> str:
         """`local`, or the cluster's address."""
-        ...
 
     @property
     def resident(self) -> int:
         """Most cells that are loaded at once."""
-        ...
 
     @property
     def gpus_per_cell(self) -> int:
         """GPUs reserved for a cell; 0 is what its engine asks for."""
-        ...
 
     @property
     def start_timeout_s(self) -> float:
         """Longest start, and longest warm-up."""
-        ...
 
     @property
     def repetition_timeout_s(self) -> float:
         """Longest turn: one prompt, or all of a repetition's where an engine must be alone."""
-        ...
 
     @property
     def on_busy(self) -> str:
         """`wait` or `refuse` when another sweep runs on this machine."""
-        ...
 
     def connect(self) -> AbstractContextManager[int]:
         """Make workers possible for the time of a sweep; gives the number of GPUs there."""
-        ...
 
     def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
         """Start a fresh worker process."""
-        ...
 
 
 class Worker(Protocol):
@@ -58,7 +50,6 @@ class Worker(Protocol):
 
     def begin(self, phase: str, *arguments: Any) -> None:
         """Begin a phase without waiting for it."""
-        ...
 
     def result(self, timeout_s: float) -> Any:
         """Wait for the phase's result.
@@ -66,11 +57,9 @@ class Worker(Protocol):
         Raises:
             WorkerFailed: It raised, died, or did not finish in time.
         """
-        ...
 
     def kill(self) -> None:
         """End the process and all that it started, whatever it is doing."""
-        ...
 
 
 class WorkerFailed(Exception):
