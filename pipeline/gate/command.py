@@ -22,16 +22,14 @@ from pipeline.config.compose import Job, compose_each
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import one_line
 from pipeline.gate import reference as references
-from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import Arm, arm
 from pipeline.gate.exact import Text
-from pipeline.gate.outcome import Outcome
-from pipeline.gate.reference import Reference, grid_digest, new_reference
+from pipeline.gate.outcome import Outcome, github_lines, terminal, write_all
+from pipeline.gate.reference import Reference, compare_recorded, grid_digest, new_reference
 from pipeline.gate.settings import GateSettings
 from pipeline.gate.side_by_side import find_trees, measure_side_by_side
 from pipeline.gate.tracking import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.validity import fault, refusals
-from pipeline.gate.write import github_lines, terminal, write_all
 from pipeline.machine.cache import cache_root
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import here

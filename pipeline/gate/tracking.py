@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.decision.trend import FEWEST_RUNS, trend
+from pipeline.gate.decision.over_runs import FEWEST_RUNS, trend
 from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
 from pipeline.machine.provenance import class_digest, known_commit

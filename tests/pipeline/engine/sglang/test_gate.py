@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.command import Measured
 from pipeline.gate.outcome import GateVerdict
-from pipeline.gate.reference import dump, load, new_reference
+from pipeline.gate.reference import compare_recorded, dump, load, new_reference
 from pipeline.gate.settings import read
 from pipeline.gate.validity import refusals
 from pipeline.record.sweep_folder import SweepFolder
