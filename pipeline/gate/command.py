@@ -38,9 +38,8 @@ from pipeline.measure.wording import cell_names
 from pipeline.record.record import CellRecord, Status
 from pipeline.record.sweep_folder import newest_sweep
 from pipeline.sweep.build import build_cells
-from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.launch import STOPPED, run_sweep
 from pipeline.sweep.settings import REFUSED, Settings
-from pipeline.sweep.sweep import STOPPED
 from pipeline.target.tokenizer import Tokenizer
 from pipeline.track import Tracker, TrackerAway
 

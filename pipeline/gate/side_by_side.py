@@ -24,7 +24,7 @@ from pipeline.gate.validity import differences, notes
 from pipeline.gate.versions.checkout import Tree, baseline_tree, cache_of, folder_tree, interpreter
 from pipeline.gate.versions.version import Side, SideFailed, Version
 from pipeline.machine.cache import cache_root
-from pipeline.sweep.workers import Launcher
+from pipeline.sweep.running_cell import Launcher
 
 MODE = "side by side"
 Say = Callable[[str], None]

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from pipeline.judge.comparison import compare
 from pipeline.record.sweep_folder import SweepFolder
-from pipeline.sweep.planned import PlannedCell
-from pipeline.sweep.running_cell import BaselineControl, RunningCell
-from pipeline.sweep.workers import Launcher
+from pipeline.sweep.build import PlannedCell
+from pipeline.sweep.running_cell import BaselineControl, Launcher, RunningCell
 
 
 @dataclass(frozen=True)

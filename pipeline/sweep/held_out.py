@@ -8,7 +8,7 @@ from pathlib import Path
 from drafters.eagle3.drafter import Eagle3
 from pipeline.cell.cell import Cell, Engine, Parallelism, Sampling
 from pipeline.measure import measure
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell
 from pipeline.target.target import Target
 from pipeline.track.metrics import metrics
 from pipeline.workload.prompts import prompts_digest

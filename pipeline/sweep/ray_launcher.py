@@ -23,7 +23,7 @@ from pipeline.config.instantiate import check_positive
 from pipeline.config.messages import one_line
 from pipeline.machine.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK, kill_marked
 from pipeline.sweep.cell_process import CellProcess
-from pipeline.sweep.workers import WorkerFailed
+from pipeline.sweep.running_cell import WorkerFailed
 
 LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small

@@ -20,9 +20,8 @@ from pipeline.cell.cell import EndsOwnStart
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import RunningCell, tail
+from pipeline.sweep.running_cell import RunningCell, Worker, WorkerFailed, tail
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import Worker, WorkerFailed
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
 STOP_TIMEOUT_S = 120.0  # a server gives its GPUs back in this time

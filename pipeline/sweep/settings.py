@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import masked
+from pipeline.sweep.running_cell import Launcher
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import Launcher
 from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
