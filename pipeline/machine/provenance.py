@@ -1,7 +1,7 @@
 """Record where numbers come from: code, packages and machine, and when two machines are the same.
 
 `provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
-machines of one kind share, `fingerprint` hashes those that absolute times need to be compared.
+machines of one kind share; `here` adds a hash of those that absolute times need to be compared.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -139,11 +139,9 @@ def _gpus() -> dict[str, str]:
 
 def _output(*command: str) -> str:
     """Return what a command prints, or nothing if it is missing, fails or hangs."""
-    if shutil.which(command[0]) is None:
-        return ""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -155,22 +153,20 @@ def machine_class(facts: Mapping[str, str]) -> dict[str, str]:
 
 def class_digest(facts: Mapping[str, str]) -> str:
     """Return a short name of a machine's class, for tags."""
-    return _digest(machine_class(facts))
-
-
-def fingerprint(facts: Mapping[str, str]) -> str:
-    """Return what only runs on the very same machine, in the same state, share.
-
-    Absolute times are compared under one fingerprint alone; the machine's name is in it as a hash.
-    """
-    return _digest({name: facts.get(name, "") for name in SAME} | {"node": platform.node()})
+    return digest(machine_class(facts))
 
 
 def here() -> dict[str, str]:
-    """Return the facts of this machine and this code, with the fingerprint."""
+    """Return the facts of this machine and this code, with the machine's fingerprint.
+
+    Only runs on the very same machine, in the same state, share one: absolute times are compared
+    under one fingerprint alone. The machine's name is in it as a hash.
+    """
     facts = provenance()
-    return facts | {"fingerprint": fingerprint(facts)}
+    same = {name: facts.get(name, "") for name in SAME} | {"node": platform.node()}
+    return facts | {"fingerprint": digest(same)}
 
 
-def _digest(facts: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+def digest(value: Any) -> str:
+    """Return a short name of what JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

@@ -222,7 +222,7 @@ class Sweep:
             running for plan in self.planned if (running := self._running_cell(plan)) is not None
         ]
         kept = len(self.planned) - len(running_cells)
-        self.progress.expect(len(running_cells))
+        self.progress.num_cells = len(running_cells)
         self.progress.say(f"{self.folder.path}: {len(running_cells)} cells to measure, {kept} kept")
         share = (time.perf_counter() - self.begun) / max(1, len(running_cells))
         for running in running_cells:

@@ -52,14 +52,9 @@ class RunningCell:
         """Whether it has to be measured on."""
         return self.record.status is Status.UNFINISHED
 
-    @property
-    def is_control(self) -> bool:
-        """Whether it is a control: its repetitions are kept with other cells."""
-        return False
-
     def enough(self, stop_rule: StopRule) -> str:
         """Say why it needs no more repetitions, or ""."""
-        return stop_rule.stop(self.record)
+        return stop_rule.stop(self.record.repetitions)
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time that a phase took."""
@@ -148,11 +143,6 @@ class BaselineControl(RunningCell):
     def runs(self) -> bool:
         """Whether one of `others` still has to be measured, and the control has not failed."""
         return super().runs and any(other.runs for other in self.others)
-
-    @property
-    def is_control(self) -> bool:
-        """True: its repetitions are kept with `others`."""
-        return True
 
     def enough(self, stop_rule: StopRule) -> str:
         """Return "": the stop rules of `others` end the control too."""

@@ -20,7 +20,7 @@ from pipeline.cell.cell import EndsOwnStart
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import RunningCell, Worker, WorkerFailed, tail
+from pipeline.sweep.running_cell import BaselineControl, RunningCell, Worker, WorkerFailed, tail
 from pipeline.sweep.stop_rule import StopRule
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
@@ -85,7 +85,7 @@ class Scheduler:
 
     def _begin_start(self, running: RunningCell) -> None:
         """Make the worker and let it load the cell."""
-        self.progress.starting(running.record)
+        self.progress.doing(f"starting {running.record.label}")
         begun = time.perf_counter()
         running.worker = self.spawn(running)
         running.spend("orchestrate", time.perf_counter() - begun)
@@ -109,7 +109,7 @@ class Scheduler:
 
     def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""
-        self.progress.warming_up(running.record)
+        self.progress.doing(f"warming up {running.record.label}")
         with self._failing(running):
             result, waited = running.call("warm_up", self.start_timeout_s)
             warm: WarmUp = result
@@ -195,7 +195,7 @@ class Scheduler:
         """Record the end, on disk first, then for everyone else."""
         running.record = running.record.ended(status, reason)
         save_record(running.record, running.folder)
-        if running.is_control:
+        if isinstance(running, BaselineControl):
             self.progress.say(f"{running.record.label}: {status}: {reason}")
             return
         self.progress.ended(running.record)
