@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from pipeline.gate.arm import PER_TOKEN, VERIFY, Arm, Pick, as_json, typical
 from pipeline.gate.decision.promise import Promise
-from pipeline.gate.decision.sequential import MetricVerdict
+from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Finding
 from pipeline.measure.wording import number, table
 from pipeline.record.record import write_atomically
@@ -88,6 +88,17 @@ class Outcome:
         return EXIT[self.verdict]
 
 
+def verdict_of(
+    differences: Sequence[str], findings: Sequence[Finding], times: Verdict
+) -> GateVerdict:
+    """Return the verdict: differences come first, then findings, then times."""
+    if differences:
+        return GateVerdict.NOT_COMPARABLE
+    if any(f.fails for f in findings) or times is Verdict.REGRESSION:
+        return GateVerdict.REGRESSION
+    return GateVerdict.PASS if times is Verdict.PASS else GateVerdict.UNDECIDED
+
+
 def write_all(outcome: Outcome, folder: Path) -> None:
     """Write the comment, the test report and the facts into a folder."""
     write_atomically(folder / COMMENT, markdown(outcome))
@@ -98,9 +109,7 @@ def write_all(outcome: Outcome, folder: Path) -> None:
 def terminal(outcome: Outcome) -> str:
     """Write an outcome as the tables and the verdict that a run ends with."""
     blocks = [f"candidate {outcome.candidate}\nreference {outcome.reference}"]
-    for head, rows in ((TIMED_HEAD, [*timed_rows(outcome)]), (CELL_HEAD, [*cell_rows(outcome)])):
-        if rows:
-            blocks.append(_aligned([list(head), *rows]))
+    blocks += [_aligned([head, *rows]) for head, rows in _tables(outcome)]
     said = [*_said(outcome), promised(outcome)]
     return "\n\n".join([*blocks, "\n".join(said), headline(outcome)])
 
@@ -114,9 +123,7 @@ def markdown(outcome: Outcome) -> str:
     ]
     if said := _said(outcome):
         blocks.append("\n".join(f"- {line}" for line in said))
-    for head, rows in ((TIMED_HEAD, [*timed_rows(outcome)]), (CELL_HEAD, [*cell_rows(outcome)])):
-        if rows:
-            blocks.append(table(head, rows))
+    blocks += [table(head, rows) for head, rows in _tables(outcome)]
     return "\n\n".join([*blocks, promised(outcome)]) + "\n"
 
 
@@ -205,17 +212,10 @@ def _said(outcome: Outcome) -> list[str]:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
     """Align rows to columns: words to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    def cells() -> Iterator[str]:
-        yield row[0].ljust(widths[0])
-        for text, width in zip(row[1:], widths[1:], strict=True):
-            yield text.rjust(width)
-
-    return "  ".join(cells()).rstrip()
+    first, *others = ([*column] for column in zip(*rows, strict=True))
+    words = [text.ljust(max(map(len, first))) for text in first]
+    figures = [[text.rjust(max(map(len, column))) for text in column] for column in others]
+    return "\n".join("  ".join(row).rstrip() for row in zip(words, *figures, strict=True))
 
 
 def headline(outcome: Outcome) -> str:
@@ -252,6 +252,13 @@ def promised(outcome: Outcome) -> str:
     )
 
 
+def _tables(outcome: Outcome) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
+    """Yield the head and the rows of each table that has any."""
+    for head, rows in ((TIMED_HEAD, timed_rows(outcome)), (CELL_HEAD, cell_rows(outcome))):
+        if filled := list(rows):
+            yield head, filled
+
+
 def timed_rows(outcome: Outcome) -> Iterator[list[str]]:
     """Yield a row per timed metric; slow-downs are percent of the reference's time."""
     for t in outcome.timed:
@@ -265,11 +272,8 @@ def cell_rows(outcome: Outcome) -> Iterator[list[str]]:
     """Yield a row per cell: the reference's figures, then the candidate's where they differ."""
     for ours, theirs in outcome.arms:
         lengths = _change(f"{theirs.accept_length:.4f}", f"{ours.accept_length:.4f}")
-        yield [ours.label, lengths, *(_both(ours, theirs, pick) for pick in SPLIT)]
-
-
-def _both(ours: Arm, theirs: Arm, pick: Pick) -> str:
-    return _change(number(typical(theirs, pick)), number(typical(ours, pick)))
+        both = ([number(typical(cell, pick)) for cell in (theirs, ours)] for pick in SPLIT)
+        yield [ours.label, lengths, *(_change(was, now) for was, now in both)]
 
 
 def _change(was: str, now: str) -> str:

@@ -5,7 +5,6 @@ A reference holds a grid's exact responses, and the figures of each recorded run
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,13 +19,14 @@ from pipeline.gate.arm import ABSOLUTE, Arm, absolutes, as_json, ratios, summary
 from pipeline.gate.decision.over_runs import RunFigure, against_recorded, run_figure
 from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Text, exact_findings
-from pipeline.gate.outcome import GateVerdict, Outcome
+from pipeline.gate.outcome import Outcome, verdict_of
 from pipeline.gate.settings import GateSettings
 from pipeline.gate.validity import differences, pairs
-from pipeline.machine.provenance import UNKNOWN, known_commit, machine_class
+from pipeline.machine.provenance import UNKNOWN, digest, known_commit, machine_class
 from pipeline.record.record import write_atomically
 
 MODE = "recorded reference"
+ELSEWHERE = "another machine, or another state of it: absolute tok/s are not compared"
 FORMAT = 1
 MOST_RUNS = 12  # more tell a run's spread hardly better
 
@@ -89,36 +89,35 @@ def new_reference(arms: Sequence[Arm], machine: dict[str, str]) -> Reference:
 
 def figures(arms: Sequence[Arm]) -> dict[str, RunFigure]:
     """Return a run's figures; those with a prompt that was not repeated are left out."""
-    named = [*ratios(arms), *absolutes(arms)]
     return {
         name: run_figure(rows)
-        for name, rows in named
+        for name, rows in (*ratios(arms), *absolutes(arms))
         if rows and min(len(repeated) for repeated in rows) > 1
     }
 
 
 def grid_digest(jobs: Sequence[Job]) -> str:
     """Return a short name of a grid, the same for the same overrides on any machine."""
-    return hashlib.sha256(json.dumps(sorted(sorted(job) for job in jobs)).encode()).hexdigest()[:12]
+    return digest(sorted(sorted(job) for job in jobs))
 
 
 def answers_digest(arms: Sequence[Arm]) -> str:
     """Hash what must be equal exactly: each response's tokens, and the tokens of each step."""
-    answers = [
-        [a.label, prompt, answer.tokens, answer.committed]
-        for a in arms
-        for prompt, answer in sorted(a.answers.items())
-    ]
-    return hashlib.sha256(json.dumps(answers).encode()).hexdigest()[:12]
+    return digest(
+        [
+            [a.label, prompt, answer.tokens, answer.committed]
+            for a in arms
+            for prompt, answer in sorted(a.answers.items())
+        ]
+    )
 
 
 def dump(reference: Reference) -> str:
     """Write a reference as JSON, with a line for each prompt's response and each run."""
-    arms = [as_json(cell) for cell in reference.arms]
     data = {
         "format": FORMAT,
         "machine": reference.machine,
-        "cells": arms,
+        "cells": [as_json(cell) for cell in reference.arms],
         "runs": [asdict(run) for run in reference.runs],
     }
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("},", "},\n") + "\n"
@@ -225,9 +224,10 @@ def compare_recorded(
     unequal += differences(arms, reference.arms, recorded=True)
     both = [] if unequal else pairs(arms, reference.arms)
     findings = [f for ours, theirs in both for f in exact_findings(ours, theirs, text)]
-    verdicts = _verdicts(arms, reference, machine, settings) if both else []
+    same = all(run.fingerprint == machine["fingerprint"] for run in reference.runs)
+    verdicts = _verdicts(arms, reference, same, settings) if both else []
     return Outcome(
-        verdict=_verdict(unequal, any(f.fails for f in findings), verdicts),
+        verdict=verdict_of(unequal, findings, _times(verdicts)),
         mode=MODE,
         candidate=_version(machine),
         reference=f"{_version(reference.machine)}, {len(reference.runs)} runs recorded",
@@ -236,7 +236,7 @@ def compare_recorded(
         findings=findings,
         timed=verdicts,
         arms=both,
-        notes=_notes(reference, machine),
+        notes=[] if same else [ELSEWHERE],
         advice="" if unequal else _advice(verdicts, settings),
         figures=summary(arms),
         measured="one run, each prompt repeated as measurement says",
@@ -246,14 +246,13 @@ def compare_recorded(
 def _verdicts(
     arms: Sequence[Arm],
     reference: Reference,
-    machine: Mapping[str, str],
+    same: bool,
     settings: GateSettings,
 ) -> list[MetricVerdict]:
     """Return the verdict on each figure that the candidate and every recorded run have.
 
-    Absolute figures count only where every recorded run is of this very machine.
+    Absolute figures count only where every recorded run is of the `same` machine as this one.
     """
-    same = all(run.fingerprint == machine["fingerprint"] for run in reference.runs)
     ours = {
         name: figure
         for name, figure in figures(arms).items()
@@ -265,16 +264,12 @@ def _verdicts(
     return [against_recorded(name, ours[name], theirs[name], *declared) for name in ours]
 
 
-def _verdict(
-    differences: Sequence[str], fails: bool, verdicts: Sequence[MetricVerdict]
-) -> GateVerdict:
-    """Return the verdict: differences come first, then findings, then times."""
+def _times(verdicts: Sequence[MetricVerdict]) -> Verdict:
+    """Return the verdict on all times together: none at all are undecided."""
     kinds = {v.verdict for v in verdicts}
-    if differences:
-        return GateVerdict.NOT_COMPARABLE
-    if fails or Verdict.REGRESSION in kinds:
-        return GateVerdict.REGRESSION
-    return GateVerdict.PASS if kinds == {Verdict.PASS} else GateVerdict.UNDECIDED
+    if Verdict.REGRESSION in kinds:
+        return Verdict.REGRESSION
+    return Verdict.PASS if kinds == {Verdict.PASS} else Verdict.UNDECIDED
 
 
 def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
@@ -286,13 +281,6 @@ def _machines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
         for name in now
         if now[name] != then[name]
     ]
-
-
-def _notes(reference: Reference, machine: Mapping[str, str]) -> list[str]:
-    """Return the note that absolute times were left out, where they were."""
-    if all(run.fingerprint == machine["fingerprint"] for run in reference.runs):
-        return []
-    return ["another machine, or another state of it: absolute tok/s are not compared"]
 
 
 def _advice(verdicts: Sequence[MetricVerdict], settings: GateSettings) -> str:

@@ -18,7 +18,7 @@ from pipeline.gate.arm import PER_TOKEN, VERIFY, Arm, Pick, summary, times, typi
 from pipeline.gate.decision.promise import Plan, Power, candidate_first, plan_rounds, power_of
 from pipeline.gate.decision.sequential import Decision, MetricVerdict, Verdict, decide
 from pipeline.gate.exact import Finding, Text, exact_findings
-from pipeline.gate.outcome import GateVerdict, Outcome
+from pipeline.gate.outcome import GateVerdict, Outcome, verdict_of
 from pipeline.gate.settings import GateSettings, cell_jobs
 from pipeline.gate.validity import differences, notes
 from pipeline.gate.versions.checkout import Tree, baseline_tree, cache_of, folder_tree, interpreter
@@ -83,16 +83,11 @@ def measure_side_by_side(
             say,
             begun_work,
         )
-        _run(match)
+        try:
+            match.run()
+        except SideFailed as failure:  # a version that fails is a difference between the two
+            match.differences = [*match.differences, f"a version cannot run this: {failure}"]
         return match_outcome(match, trees, time.monotonic() - begun)
-
-
-def _run(match: Match) -> None:
-    """Run the match; a version that fails is a difference between the two."""
-    try:
-        match.run()
-    except SideFailed as failure:
-        match.differences = [*match.differences, f"a version cannot run this: {failure}"]
 
 
 def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Outcome:
@@ -124,15 +119,9 @@ def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Out
 
 
 def _verdict(match: Match) -> GateVerdict:
-    """Return the verdict: differences come first, then findings, then times."""
-    if match.differences:
-        return GateVerdict.NOT_COMPARABLE
-    if any(finding.fails for finding in match.findings):
-        return GateVerdict.REGRESSION
-    if match.decision is None:
-        return GateVerdict.UNDECIDED
-    decided = {Verdict.REGRESSION: GateVerdict.REGRESSION, Verdict.PASS: GateVerdict.PASS}
-    return decided.get(match.decision.verdict, GateVerdict.UNDECIDED)
+    """Return the verdict on a match; without enough pairs for a look, times are undecided."""
+    times = match.decision.verdict if match.decision else Verdict.UNDECIDED
+    return verdict_of(match.differences, match.findings, times)
 
 
 def _powers(match: Match) -> dict[str, Power]:

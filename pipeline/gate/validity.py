@@ -151,10 +151,9 @@ def differences(candidate: Sequence[Arm], reference: Sequence[Arm], recorded: bo
     ours = {_identity(a): a for a in candidate}
     unequal = [f"cell {ours[k].label}: the reference has none" for k in ours if k not in theirs]
     unequal += [f"cell {theirs[k].label}: the candidate has none" for k in theirs if k not in ours]
-    for key in (k for k in ours if k in theirs):
-        unequal += [
-            f"{ours[key].label}: {x}" for x in _differences(ours[key], theirs[key], recorded)
-        ]
+    for ours_too, theirs_too in pairs(candidate, reference):
+        lines = _differences(ours_too, theirs_too, recorded)
+        unequal += [f"{ours_too.label}: {line}" for line in lines]
     return unequal
 
 
