@@ -141,7 +141,10 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         width=record.width,
         settings=record.settings,
         proof=record.proof,
-        answers={prompt: _answer(response) for prompt, response in first.items()},
+        answers={
+            prompt: KeptResponse(r.category, r.tokens, r.margins, r.committed, r.depth)
+            for prompt, r in first.items()
+        },
         times={prompt: tuple(map(times, repeated)) for prompt, repeated in by_prompt.items()},
         fault=fault,
     )
@@ -156,12 +159,6 @@ def times(response: Response) -> Times:
         draft_ms=draft / steps,
         host_ms=(sum(response.step_ms) - verify - draft) / steps,
         ms_per_token=response.decode_ms / sum(response.committed),
-    )
-
-
-def _answer(response: Response) -> KeptResponse:
-    return KeptResponse(
-        response.category, response.tokens, response.margins, response.committed, response.depth
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,8 @@ class GateSettings:
 
     @property
     def cell_jobs(self) -> tuple[Job, ...]:
-        """The jobs without the settings of a sweep."""
-        return cell_jobs(self.jobs)
+        """The jobs without the settings of a sweep: versions side by side run in none."""
+        return tuple(tuple(o for o in job if group(o) not in SHARED) for job in self.jobs)
 
     def jobs_on(self, threads: str) -> tuple[Job, ...]:
         """Fix the CPU threads of jobs that leave them to be measured; "" fixes none."""
@@ -121,8 +121,3 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
         jobs=jobs,
         **gate,
     )
-
-
-def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Drop the settings of a sweep from jobs: versions side by side run in none."""
-    return tuple(tuple(o for o in job if group(o) not in SHARED) for job in jobs)

@@ -19,7 +19,7 @@ from pipeline.gate.decision.promise import Plan, Power, candidate_first, plan_ro
 from pipeline.gate.decision.sequential import Decision, MetricVerdict, Verdict, decide
 from pipeline.gate.exact import Finding, Text, exact_findings
 from pipeline.gate.outcome import GateVerdict, Outcome, verdict_of
-from pipeline.gate.settings import GateSettings, cell_jobs
+from pipeline.gate.settings import GateSettings
 from pipeline.gate.validity import differences, notes
 from pipeline.gate.versions.checkout import Tree, baseline_tree, cache_of, folder_tree, interpreter
 from pipeline.gate.versions.version import Side, SideFailed, Version
@@ -110,7 +110,7 @@ def match_outcome(match: Match, trees: tuple[Tree, Tree], seconds: float) -> Out
         findings=match.findings,
         timed=_timed(match, arms, powers),
         arms=arms,
-        notes=notes([a for a, _ in arms], [b for _, b in arms]),
+        notes=notes(arms),
         advice=_advice(match, powers, seconds),
         figures=summary([a for a, _ in arms]),
         seconds=seconds,
@@ -259,7 +259,7 @@ class Match:
         threads = {record.settings.get("threads", "") for record in self.reference.records}
         jobs = self.settings.jobs_on(threads.pop()) if len(threads) == 1 else self.settings.jobs
         if jobs != self.settings.jobs:
-            self.candidate.begin_build(cell_jobs(jobs))
+            self.candidate.begin_build(replace(self.settings, jobs=jobs).cell_jobs)
             self.candidate.build()
 
     def _compare(self) -> None:

@@ -197,10 +197,14 @@ def _changes(
             yield f"{name} {ours.get(key, 'none')}, the reference has {theirs.get(key, 'none')}"
 
 
-def notes(candidate: Sequence[Arm], reference: Sequence[Arm]) -> list[str]:
-    """Return the differences that are allowed side by side: package versions, kernels."""
+def notes(both: Sequence[tuple[Arm, Arm]]) -> list[str]:
+    """Return the differences that are allowed side by side: package versions, kernels.
+
+    Args:
+        both: Each cell of candidate and reference.
+    """
     allowed: dict[str, None] = {}
-    for ours, theirs in pairs(candidate, reference):
+    for ours, theirs in both:
         allowed |= dict.fromkeys(_changes(VERSIONS, ours.settings, theirs.settings))
         for name in ("linear", "attention"):
             was, now = getattr(theirs.proof, name), getattr(ours.proof, name)

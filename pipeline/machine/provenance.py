@@ -1,18 +1,20 @@
-"""Record where numbers come from: code, packages and machine, and when two machines are the same.
+"""Record where numbers come from: code, packages, machine, and what else used the machine.
 
 `provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
 machines of one kind share; `here` adds a hash of those that absolute times need to be compared.
+`OtherProcesses` gives the share of CPU time that stands beside every timed sample.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -170,3 +172,42 @@ def here() -> dict[str, str]:
 def digest(value: Any) -> str:
     """Return a short name of what JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class OtherProcesses:
+    """The CPU time that other processes use from its making on."""
+
+    def __init__(self, ours: Sequence[psutil.Process] = ()) -> None:
+        """Note the CPU time of the machine, of this process and of others that count as ours."""
+        self._ours = [psutil.Process(), *ours]
+        self._busy, self._whole = _cpu_seconds()
+        self._own = self._own_seconds()
+
+    def share(self) -> float:
+        """Return the others' share of the machine's CPU time since the making, 0 to 1.
+
+        The kernel counts in hundredths of a second: over less than half a second the share is
+        coarse.
+        """
+        busy, whole = _cpu_seconds()
+        if whole <= self._whole:
+            return 0.0
+        others = (busy - self._busy) - (self._own_seconds() - self._own)
+        return min(max(others / (whole - self._whole), 0.0), 1.0)
+
+    def _own_seconds(self) -> float:
+        seconds = 0.0
+        for process in self._ours:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system
+        return seconds
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """Return the seconds that all CPUs were busy, and busy or idle, since boot."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Guest time is part of user time on Linux, so it is not added again.
+    whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return whole - idle, whole

@@ -140,13 +140,14 @@ class _Builder:
         max_new = parts["sampling"].max_new_tokens
         check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
+        impossible = ""
         try:
             if not cell.is_baseline:
                 check_draft(prompts, room, max_new, cell.drafter.num_draft_tokens)
             cell.engine.check(cell)
         except ValueError as error:
-            return PlannedCell(cell, prompts, command(overrides), impossible=str(error))
-        return PlannedCell(cell, prompts, command(overrides))
+            impossible = str(error)
+        return PlannedCell(cell, prompts, command(overrides), impossible)
 
     def _load(self, workload: Workload, target: Target) -> tuple[Prompt, ...]:
         """Return the workload's prompts, or its refusal again."""

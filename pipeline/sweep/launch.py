@@ -30,10 +30,9 @@ from pipeline.record.record import CellRecord, Status, save_record, write_atomic
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
 from pipeline.report import terminal_table, write_report
 from pipeline.sweep.build import PlannedCell, build_cells, dry_run
-from pipeline.sweep.groups import Groups
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.running_cell import Launcher, RunningCell, Worker
-from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.scheduler import Groups, Scheduler
 from pipeline.sweep.settings import REFUSED, Settings, check_shared
 from pipeline.track import Tracker
 from pipeline.track.sender import Sender

@@ -1,9 +1,10 @@
-"""Interleave the repetitions of the cells of a group, one turn of one cell at a time.
+"""Measure cells in groups that fit in memory together, one turn of one cell at a time.
 
-A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
-hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
-Knows nothing of Ray: a worker is anything that runs a phase of
-`pipeline.sweep.cell_process.CellProcess`.
+A `Scheduler` interleaves the repetitions of the cells of a group. A turn is one prompt of one cell
+where all cells are loaded, so that a slow spell of the machine hits the cells that are compared
+alike; an engine that must be alone answers all prompts in a turn. It knows nothing of Ray: a worker
+is anything that runs a phase of `pipeline.sweep.cell_process.CellProcess`. `Groups` splits a sweep;
+later groups measure the best baseline again.
 """
 
 from __future__ import annotations
@@ -17,10 +18,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pipeline.cell.cell import EndsOwnStart
+from pipeline.judge.comparison import compare
 from pipeline.record.record import Status, save_record
+from pipeline.record.sweep_folder import SweepFolder
+from pipeline.sweep.build import PlannedCell
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
-from pipeline.sweep.running_cell import BaselineControl, RunningCell, Worker, WorkerFailed, tail
+from pipeline.sweep.running_cell import (
+    BaselineControl,
+    Launcher,
+    RunningCell,
+    Worker,
+    WorkerFailed,
+    tail,
+)
 from pipeline.sweep.stop_rule import StopRule
 
 STARTS_AT_ONCE = 2  # a start is mostly imports and reading weights, on one core
@@ -94,18 +105,14 @@ class Scheduler:
         )
 
     def _await_start(self, running: RunningCell) -> None:
-        """Wait until the cell is loaded."""
-        if running.worker is not None:
-            running.spend("start", running.worker.result(self._longest_start(running)))
-
-    def _longest_start(self, running: RunningCell) -> float:
-        """Return the time after which a start is ended from here.
+        """Wait until the cell is loaded.
 
         An engine with a time-out of its own ends a start itself, and says how far it was.
         """
         engine = running.plan.cell.engine
         own = engine.start_timeout_s + STOP_TIMEOUT_S if isinstance(engine, EndsOwnStart) else 0.0
-        return max(self.start_timeout_s, own)
+        if running.worker is not None:
+            running.spend("start", running.worker.result(max(self.start_timeout_s, own)))
 
     def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""
@@ -205,3 +212,85 @@ class Scheduler:
 def _unended(running_cells: Sequence[RunningCell]) -> list[RunningCell]:
     """Return the cells that still run."""
     return [running for running in running_cells if running.runs]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Cuts the cells of a sweep into groups, as many cells as may be loaded and as the GPUs hold.
+
+    A comparison is not cut if it fits whole. Where it must be, plain cells go first, and the
+    fastest of them takes turns with each later group again.
+    """
+
+    planned: Sequence[PlannedCell]
+    folder: SweepFolder
+    launcher: Launcher
+    num_gpus: int
+
+    def cut(self, running_cells: Sequence[RunningCell]) -> Iterator[list[RunningCell]]:
+        """Yield groups; each must have been measured before the next is asked for."""
+        group = list[RunningCell]()
+        for cells in _comparisons(running_cells):
+            more = [*self._controls(cells), *cells]  # its plain cells may have ended before
+            if group and not self._fit(group, more):
+                yield _together(group)
+                group = []
+            for running in more:
+                if group and not self._fit(group, [running]):
+                    yield _together(group)
+                    group = list(self._controls(cells))
+                group = [*group, running]
+        if group:
+            yield _together(group)
+
+    def _fit(self, group: Sequence[RunningCell], more: Sequence[RunningCell]) -> bool:
+        """Say whether more cells can be loaded with those of a group."""
+        plans = [running.plan for running in (*group, *more)]
+        gpus = sum(self.launcher.gpus_per_cell or plan.gpus for plan in plans)
+        room = len(plans) <= self.launcher.resident and gpus <= self.num_gpus
+        return room and all(plan.resident for plan in plans)
+
+    def _controls(self, cells: Sequence[RunningCell]) -> Iterator[RunningCell]:
+        """Yield what measures the best plain cell again, if one has ended and there is room.
+
+        Args:
+            cells: Cells of one comparison, at least one.
+        """
+        if not self._fit(cells[:1], cells[:1]):  # a second one of its size has no room
+            return
+        plans = {
+            plan.cell.cell_id: plan
+            for plan in self.planned
+            if plan.cell.comparison == cells[0].record.comparison
+        }
+        # With the drafted ones: what loops in any of them does not count for the choice either.
+        ended = [record for cell_id in plans if (record := self.folder.record(cell_id))]
+        for best in (found.best for found in compare(ended)):
+            if best is not None:
+                plan = plans[best.cell_id]
+                record = replace(plan.record, label=f"{best.label} (again, as control)")
+                yield BaselineControl(plan, self.folder.control(best.cell_id), record)
+
+
+def _comparisons(running_cells: Sequence[RunningCell]) -> list[list[RunningCell]]:
+    """Return the cells of each comparison, in the order of first appearance, plain ones first."""
+    found: dict[str, list[RunningCell]] = {}
+    for running in running_cells:
+        found.setdefault(running.record.comparison, []).append(running)
+    return [
+        sorted(cells, key=lambda running: not running.record.is_baseline)
+        for cells in found.values()
+    ]
+
+
+def _together(group: list[RunningCell]) -> list[RunningCell]:
+    """Tell each control of a group which cells of its comparison are interleaved with it."""
+    for control in group:
+        if isinstance(control, BaselineControl):
+            shared = control.record.comparison
+            control.others = [
+                running
+                for running in group
+                if running is not control and running.record.comparison == shared
+            ]
+    return group
