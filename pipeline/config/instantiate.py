@@ -17,7 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
-KINDS: dict[str, tuple[str, Any]] = {  # by annotation: how a value of it is called, and what counts as one
+# By annotation: how a value of it is called, and what counts as one.
+KINDS: dict[str, tuple[str, Any]] = {
     "int": ("a whole number", int),
     "float": ("a number", (int, float)),
     "bool": ("true or false", bool),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from statistics import fmean, median
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pipeline.cell.response import Response
 from pipeline.record.record import CellRecord
@@ -102,18 +102,10 @@ def accept_length(answers: Collection[KeptResponse]) -> float:
     return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
 
 
-class HasParams(Protocol):
-    """A cell with its settings, flat: an `Arm`, or a record."""
-
-    @property
-    def params(self) -> dict[str, str]:
-        """The settings by name."""
+_Cell = TypeVar("_Cell", Arm, CellRecord)
 
 
-_Cell = TypeVar("_Cell", bound=HasParams)
-
-
-def matching_plain(cell: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+def matching_plain(cell: _Cell, plain: Sequence[_Cell]) -> _Cell | None:
     """Choose a cell's plain-decode cell: the one of its verify backend, else the first."""
     same = [a for a in plain if a.params.get("verify") == cell.params.get("verify")]
     return next(iter(same or plain), None)

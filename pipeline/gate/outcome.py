@@ -38,14 +38,6 @@ class GateVerdict(StrEnum):
     UNDECIDED = "undecided"
 
 
-EXIT = {
-    GateVerdict.PASS: 0,
-    GateVerdict.REGRESSION: 1,
-    GateVerdict.NOT_COMPARABLE: 2,
-    GateVerdict.UNDECIDED: 2,
-}
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a run of the gate.
@@ -84,8 +76,8 @@ class Outcome:
 
     @property
     def status(self) -> int:
-        """The exit status."""
-        return EXIT[self.verdict]
+        """The exit status: 2 where nothing can be said."""
+        return {GateVerdict.PASS: 0, GateVerdict.REGRESSION: 1}.get(self.verdict, 2)
 
 
 def verdict_of(

@@ -9,6 +9,7 @@ each bring their own.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -164,36 +165,34 @@ class BaselineControl(RunningCell):
         self.record = replace(self.record, repetitions=kept)
 
 
-class Launcher(Protocol):
-    """Starts the workers of a sweep: in Ray (`pipeline.sweep.ray_launcher`), or here in tests."""
+@dataclass(frozen=True)
+class Launcher(ABC):
+    """Starts the workers of a sweep: in Ray (`pipeline.sweep.ray_launcher`), or here in tests.
 
-    @property
-    def address(self) -> str:
-        """`local`, or the cluster's address."""
+    Attributes:
+        address: `local` starts what is needed on this machine for the sweep; another one is that
+            of a cluster that runs.
+        resident: Most cells that are loaded at once and measured in turns.
+        gpus_per_cell: GPUs reserved for a cell; 0 is what the engine asks for.
+        start_timeout_s: Longest warm-up, and longest start; an engine's own time-out goes before
+            it if it is longer.
+        repetition_timeout_s: Longest turn: one prompt, or a repetition's prompts all together
+            where an engine takes its machine whole.
+        on_busy: `wait` or `refuse` when another sweep runs on this machine.
+    """
 
-    @property
-    def resident(self) -> int:
-        """Most cells that are loaded at once."""
+    address: str = "local"
+    resident: int = 8
+    gpus_per_cell: int = 0
+    start_timeout_s: float = 1800
+    repetition_timeout_s: float = 1800
+    on_busy: str = "refuse"
 
-    @property
-    def gpus_per_cell(self) -> int:
-        """GPUs reserved for a cell; 0 is what its engine asks for."""
-
-    @property
-    def start_timeout_s(self) -> float:
-        """Longest start, and longest warm-up."""
-
-    @property
-    def repetition_timeout_s(self) -> float:
-        """Longest turn: one prompt, or all of a repetition's where an engine must be alone."""
-
-    @property
-    def on_busy(self) -> str:
-        """`wait` or `refuse` when another sweep runs on this machine."""
-
+    @abstractmethod
     def connect(self) -> AbstractContextManager[int]:
         """Make workers possible for the time of a sweep; gives the number of GPUs there."""
 
+    @abstractmethod
     def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
         """Start a fresh worker process."""
 
