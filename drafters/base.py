@@ -194,6 +194,19 @@ class NeedsFiles(Protocol):
 
 
 @runtime_checkable
+class FitsTarget(Protocol):
+    """Ability: the drafter was made for one target, and its files tell which."""
+
+    def check_fits(self, target: TargetShape) -> None:
+        """Refuse another target, before anything starts.
+
+        Raises:
+            ValueError: The drafter was made for another target.
+        """
+        ...
+
+
+@runtime_checkable
 class ServesSglang(Protocol):
     """Ability: SGLang can serve this drafter."""
 

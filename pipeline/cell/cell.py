@@ -7,16 +7,17 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from drafters.base import CarriesNote, CopiesText, Drafter
 from pipeline.cell.response import Session
+from pipeline.config.instantiate import check_numbers
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
 
-if TYPE_CHECKING:
-    pass
+TEMPERATURES = (1e-3, 100.0)  # beside 0
+MOST_AT_ONCE = 65536  # ranks, requests in flight, tokens of a step
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,11 @@ class Parallelism:
     def __post_init__(self) -> None:
         """Check the ranges."""
         for name, value in (("tp", self.tp), ("batch", self.batch)):
+            check_numbers(f"parallelism.{name}", value)
             if value < 1:
                 raise ValueError(f"parallelism.{name}={value}: must be 1 or more")
+            if value > MOST_AT_ONCE:
+                raise ValueError(f"parallelism.{name}={value}: at most {MOST_AT_ONCE}")
 
 
 @dataclass(frozen=True)
@@ -178,12 +182,22 @@ class Sampling:
                 f"sampling.max_new_tokens={self.max_new_tokens}: at least 2, since the first token"
                 " comes from prefill and no verify step would run"
             )
-        if self.temperature < 0:
-            raise ValueError(f"sampling.temperature={self.temperature}: 0 (greedy) or more")
+        check_numbers("sampling", dataclasses.asdict(self))
+        low, high = TEMPERATURES
+        if self.temperature and not low <= self.temperature <= high:
+            raise ValueError(
+                f"sampling.temperature={self.temperature}: 0 (greedy), or from {low:g} to {high:g}:"
+                " below, logits overflow, and above, the text is random"
+            )
         if self.held_accept_length and self.held_accept_length < 1:
             raise ValueError(
                 f"sampling.held_accept_length={self.held_accept_length}: 1 or more, or 0 for the"
                 " real one"
+            )
+        if self.held_accept_length > MOST_AT_ONCE:
+            raise ValueError(
+                f"sampling.held_accept_length={self.held_accept_length}: more tokens than any step"
+                " commits"
             )
 
 

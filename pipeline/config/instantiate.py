@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ KINDS: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", bool),
     "None": ("null", type(None)),
 }
+SMALLEST, LARGEST = 1e-12, 1e15  # a share of a norm's epsilon; a second in femtoseconds
+LARGEST_WHOLE = 2**63 - 1  # what a seed may be
 
 
 def build_part(config: DictConfig, name: str) -> Any:
@@ -39,8 +42,9 @@ def build_part(config: DictConfig, name: str) -> Any:
                 f"{name}._target_={target}: only classes in drafters, verify and pipeline"
             )
     try:
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        check_numbers(name, values)
         with contextlib.suppress(ImportError):  # instantiating says what cannot be found
-            values: Any = OmegaConf.to_container(node, resolve=True)
             check_types(name, get_class(node._target_), values)
         return instantiate(node, _convert_="all")
     except (InstantiationException, OmegaConfBaseException) as error:
@@ -68,8 +72,32 @@ def check_positive(setting: str, value: Any) -> None:
     Raises:
         ValueError: Naming the setting.
     """
+    check_numbers(setting, value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise ValueError(f"{setting}={value}: must be a number above 0")
+
+
+def check_numbers(setting: str, values: Any) -> None:
+    """Refuse numbers that cannot be computed with, at any depth of a config's plain data.
+
+    A comparison with nan is false, so that it passes every check of a range that asks for a fault.
+
+    Raises:
+        ValueError: One is nan or infinite, or its size is absurd; naming the setting.
+    """
+    if isinstance(values, dict):
+        for key, value in values.items():
+            check_numbers(f"{setting}.{key}" if setting else str(key), value)
+    elif isinstance(values, (list, tuple)):
+        for index, value in enumerate(values):
+            check_numbers(f"{setting}[{index}]", value)
+    elif isinstance(values, float) and not math.isfinite(values):
+        raise ValueError(f"{setting}={values}: must be a finite number")
+    elif isinstance(values, float) and values and not SMALLEST <= abs(values) <= LARGEST:
+        size = "small" if abs(values) < SMALLEST else "large"
+        raise ValueError(f"{setting}={values}: too {size} to compute with")
+    elif isinstance(values, int) and abs(values) > LARGEST_WHOLE:
+        raise ValueError(f"{setting}: a whole number of {values.bit_length()} bits; at most 63")
 
 
 def check_types(setting: str, kind: type, values: dict[str, Any]) -> None:

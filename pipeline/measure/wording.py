@@ -111,8 +111,10 @@ def comparison_names(groups: Sequence[Sequence[CellRecord]]) -> list[str]:
     names = []
     for first, *_ in groups:
         params = first.params
+        notes = (k for k in params if k.endswith(".note"))  # they say what settings came to
+        fixed_or_said = {*fixed, *notes}
         apart = _differing(
-            {k: v for k, v in params.items() if k not in fixed and not _is_arm(k)}, firsts
+            {k: v for k, v in params.items() if k not in fixed_or_said and not _is_arm(k)}, firsts
         )
         if first.batch > 1:
             apart["parallelism.batch"] = str(first.batch)

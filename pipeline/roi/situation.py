@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pipeline.measure import Levers
+from pipeline.roi.misreadings import misread
 from pipeline.roi.numbers import Numbers, copies_text
 
 
@@ -110,6 +111,7 @@ def close(numbers: Numbers) -> Situation:
         assumptions.append(f"accept length {length:.2f} follows from tok/s × step time")
     if length is None:
         raise ValueError("accept_length is missing: give it, or tok_s and verify_ms")
+    misread(numbers)
     width = numbers.get("width")
     if width is not None and length > width:
         raise ValueError(

@@ -21,7 +21,13 @@ from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
 from pipeline.record.record import CellRecord
 from pipeline.target.target import Target
-from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest
+from pipeline.workload.prompts import (
+    Prompt,
+    check_draft,
+    check_lengths,
+    prompts_digest,
+    workload_note,
+)
 from pipeline.workload.sources import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
@@ -65,6 +71,12 @@ class PlannedCell:
         return len(self.prompts) // self.prompts_per_turn
 
     @property
+    def _note(self) -> dict[str, str]:
+        """What the prompts say of themselves, beside the settings."""
+        note = workload_note(self.prompts)
+        return {"workload.note": note} if note else {}
+
+    @property
     def record(self) -> CellRecord:
         """The cell's record before anything was measured."""
         cell = self.cell
@@ -72,7 +84,7 @@ class PlannedCell:
             cell_id=cell.cell_id,
             comparison=cell.comparison,
             label=cell.label,
-            params=flat(cell),
+            params=flat(cell) | self._note,
             is_baseline=cell.is_baseline,
             width=cell.drafter.num_draft_tokens + 1,
             greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,

@@ -26,7 +26,7 @@ from pipeline.cell.cell import DescribesStart
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
 from pipeline.machine.reaper import reaping
-from pipeline.record.record import CellRecord, Status, save_record, write_atomically
+from pipeline.record.record import CellRecord, Damaged, Status, save_record, write_atomically
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
 from pipeline.report import terminal_table, write_report
 from pipeline.sweep.build import PlannedCell, build_cells, dry_run
@@ -228,11 +228,11 @@ class Sweep:
             running.spend("orchestrate", share)
             save_record(running.record, running.folder)
         self.sender.begin()
-        turns = self._scheduler()
+        scheduler = self._scheduler()
         groups = Groups(self.planned, self.folder, self.settings.launcher, self.num_gpus)
         try:
             for group in groups.cut(running_cells):
-                turns.run(group)
+                scheduler.run(group)
         except KeyboardInterrupt:
             self.folder.note(ended="KILLED")
             self.sender.finish("KILLED")
@@ -248,7 +248,7 @@ class Sweep:
     def _running_cell(self, plan: PlannedCell) -> RunningCell | None:
         """Return the cell on its way, or None if there is nothing to measure."""
         folder = self.folder.cell(plan.cell.cell_id)
-        found = self.folder.record(plan.cell.cell_id)
+        found = self._found(plan)
         if found is not None and found.status in KEPT:
             return None
         if plan.impossible:
@@ -258,6 +258,14 @@ class Sweep:
             return RunningCell(plan, folder, found, earlier=found.proof)
         self.folder.forget(plan.cell.cell_id)
         return RunningCell(plan, folder, plan.record)
+
+    def _found(self, plan: PlannedCell) -> CellRecord | None:
+        """Return what an earlier run left of the cell; a damaged one counts as none."""
+        try:
+            return self.folder.record(plan.cell.cell_id)
+        except Damaged as damage:
+            self.progress.say(f"{damage.problem}; {plan.record.label} is measured again")
+            return None
 
     def _scheduler(self) -> Scheduler:
         """Return what measures a group of cells."""

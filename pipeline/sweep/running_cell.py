@@ -8,6 +8,7 @@ each bring their own.
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,13 +18,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.cell.response import Response
+from pipeline.config.messages import masked
 from pipeline.record.record import CellRecord, Status, save_record, save_repetition
 from pipeline.sweep.build import PlannedCell
-from pipeline.sweep.cell_process import Repetition
+from pipeline.sweep.cell_process import OWN, Repetition
 from pipeline.sweep.stop_rule import StopRule
 from verify.base import Proof
 
 LOG_LINES = 30
+TAIL_BYTES = 1 << 18
+LINE_LENGTH = 500
+NAMED = 15  # a shorter line is in a reason by chance
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass
@@ -120,11 +126,36 @@ def _how(proof: Proof) -> Proof:
     return replace(proof, num_verify_steps=0, num_captured_steps=0, running_requests=0.0)
 
 
-def tail(log: Path) -> str:
-    """Return the last lines of a log, or "" if there is none."""
+def tail(log: Path, reason: str = "") -> str:
+    """Return the last lines of a log, or "" if there is none.
+
+    They are those of the engine, up to the line that the reason names: what follows are words of
+    processes that end because of it. Of a stack of this project's, the last line is shown at most.
+
+    Args:
+        log: File of a worker's output.
+        reason: Why its cell failed.
+    """
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        text = _COLOUR.sub("", file.read().decode(errors="replace"))
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    shown = [line for line in lines if not line.startswith(OWN)]
+    named = [i for i, line in enumerate(shown) if _names(reason, line)]
+    if named:
+        shown = shown[: named[-1] + 1]
+    else:
+        shown += [line.removeprefix(OWN) for line in lines if line.startswith(OWN)][-1:]
+    return masked("\n".join(line[:LINE_LENGTH] for line in shown[-LOG_LINES:]))
+
+
+def _names(reason: str, line: str) -> bool:
+    """Whether a reason holds a line, or the line the end of the reason."""
+    ends = (reason[found.end() :] for found in re.finditer(": ", reason))
+    whole = len(line) >= NAMED and line.strip() in reason
+    return whole or any(len(end) >= NAMED and end in line for end in ends)
 
 
 @dataclass

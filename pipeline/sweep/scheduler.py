@@ -189,7 +189,7 @@ class Scheduler:
             yield
         except WorkerFailed as failure:
             self._retire(running)
-            running.record = replace(running.record, log_tail=tail(running.log))
+            running.record = replace(running.record, log_tail=tail(running.log, str(failure)))
             self._end(running, Status.FAILED, str(failure))
 
     def _retire(self, running: RunningCell) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.config.instantiate import build_part
+from pipeline.config.instantiate import build_part, check_numbers, check_types
 from pipeline.config.messages import masked
 from pipeline.sweep.running_cell import Launcher
 from pipeline.sweep.stop_rule import StopRule
@@ -129,8 +129,11 @@ def _check_text(setting: str, value: Any) -> None:
 
 def _stop_rule(config: DictConfig) -> StopRule:
     """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
+    given: Any = OmegaConf.to_container(config.measurement, resolve=True)
+    check_numbers("measurement", given)
+    check_types("measurement", StopRule, given)
     try:
-        return StopRule(**config.measurement)
+        return StopRule(**given)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
 

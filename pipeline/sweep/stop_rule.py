@@ -34,10 +34,14 @@ class StopRule:
         """Check the ranges.
 
         Raises:
-            ValueError: One is not above zero, or the least is more than the most.
+            ValueError: One is out of its range, or the least is more than the most.
         """
         for name in ("precision", "min_repetitions", "max_repetitions", "max_seconds"):
             check_positive(f"measurement.{name}", getattr(self, name))
+        if self.precision >= 1:
+            raise ValueError(
+                f"measurement.precision={self.precision}: a share of tok/s, below 1; 0.02 is 2 %"
+            )
         if self.min_repetitions > self.max_repetitions:
             raise ValueError(
                 f"measurement.min_repetitions={self.min_repetitions} is more than"

@@ -31,6 +31,7 @@ from drafters.eagle3.data.decontaminate import Decontaminator
 from drafters.eagle3.data.generate import Writing, without_loop, write
 from drafters.eagle3.data.prompts import Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "source", "writing", "measured", "cache")
 MOST_EMPTY = 3  # parts in a row without a new prompt, after which a source counts as exhausted
@@ -168,4 +169,9 @@ def _say(corpus: Corpus, wanted: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("features", make_data, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.data",
+            lambda: run_config("features", make_data, sys.argv[1:]),
+        )
+    )

@@ -28,6 +28,7 @@ from torch import Tensor, distributed
 
 from drafters.eagle3.checkpoint import Head, load_head, save_head
 from drafters.eagle3.compact import WEIGHTS
+from drafters.eagle3.config import head_config
 from drafters.eagle3.data.__main__ import placement, run_config
 from drafters.eagle3.data.corpus import Corpus, Sample, answer_counts
 from drafters.eagle3.shape import capture_layers
@@ -37,6 +38,7 @@ from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
 from drafters.eagle3.train.ttt import DraftHead, channel_scale
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
 METRICS = "metrics.jsonl"
@@ -179,6 +181,8 @@ def _start(config: DictConfig, parts: dict[str, Any], run: Run) -> tuple[Head, T
     target = run.target
     counts = answer_counts(run.learnt, target.shape.vocab_size)
     given = load_head(Path(config.start)) if config.start else None
+    for clause in head_config(Path(config.start)).assumed if config.start else ():
+        sys.stderr.write(f"start={config.start}: {clause}\n")
     ids = given.capture_ids if given else ()
     layers = capture_layers(ids, target.shape.num_layers)
     rows = []
@@ -243,4 +247,8 @@ def _own(device: torch.device) -> torch.device:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("train", train_head, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.train", lambda: run_config("train", train_head, sys.argv[1:])
+        )
+    )

@@ -78,6 +78,7 @@ class DraftHead(nn.Module):
         """
         super().__init__()
         self._shape, self._vocab, self._capture_ids = head.shape, head.vocab, head.capture_ids
+        self._stated = head.stated
         self._steps = steps
         self._names = tuple(head.tensors)
         for name, tensor in head.tensors.items():
@@ -97,7 +98,7 @@ class DraftHead(nn.Module):
         """Return the head as it stands, on the CPU, in float32."""
         tensors = {name: part.detach().cpu().clone() for name, part in self._weights().items()}
         tensors["fc.weight"] /= self.scale.cpu()
-        return Head(self._shape, tensors, self._vocab, self._capture_ids)
+        return Head(self._shape, tensors, self._vocab, self._capture_ids, self._stated)
 
     def forward(self, lesson: TargetBatch) -> StepMetrics:
         """Run all steps over a batch."""

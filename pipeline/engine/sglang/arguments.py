@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 
 from drafters.base import ServesSglang
 from pipeline.cell.cell import Cell
-from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.model import model_path
 from verify.base import ServerMode, ServesVerify
 
@@ -190,7 +189,7 @@ def server_arguments(cell: Cell, engine: SglangSettings, cache: Path) -> ServerA
     """Return the arguments of a cell's server.
 
     Raises:
-        ValueError: The target has no folder, or an extra argument is refused.
+        ValueError: The target has no folder.
     """
     mode = cast(ServesVerify, cell.verify).server_mode()
     parallelism, target = cell.parallelism, cell.target
@@ -206,7 +205,7 @@ def server_arguments(cell: Cell, engine: SglangSettings, cache: Path) -> ServerA
         engine=engine,
         drafter=_drafter(cell, engine),
         mode=mode,
-        extra=checked_extras(engine.extra_args),
+        extra=engine.extra_args,  # checked with the engine's other settings
     )
 
 

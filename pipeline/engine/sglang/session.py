@@ -146,7 +146,7 @@ class SglangSession:
         arguments, folder = self._arguments, self._folder
         wait_for_room(arguments.tp, engine.mem_fraction, engine.fence_timeout_s)
         install_plugin(folder)
-        environment = server_environment(self._cell, arguments.mode, self._version, folder)
+        environment = server_environment(self._cell, arguments, self._version, folder)
         inherited = os.environ.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), inherited)))
         waits = TimeOuts(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 # Server arguments that this engine may pass; the same in every supported version.
 FLAGS = frozenset(
@@ -69,7 +70,14 @@ import argparse, json, sys
 from sglang.srt.server_args import ServerArgs
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
-sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
+kinds = {"int": "int", "float": "float", "loads": "json"}
+sys.stdout.write("\\n" + json.dumps([
+    {"names": [name for name in action.option_strings if name.startswith("--")]}
+    | ({} if action.nargs is None else {"nargs": action.nargs})
+    | ({"type": kinds[kind]} if (kind := getattr(action.type, "__name__", "")) in kinds else {})
+    | ({"choices": [str(choice) for choice in action.choices]} if action.choices else {})
+    for action in parser._actions
+]) + "\\n")
 """
 
 
@@ -96,6 +104,7 @@ VERSIONS = {
     ),
     "0.5.23": Names(version="0.5.23", verify_span="VERIFY", fuses_nothing=frozenset()),
 }
+NEWEST = list(VERSIONS)[-1]
 
 
 def names(version: str) -> Names:
@@ -187,13 +196,25 @@ def checked_version(python: str, wanted: str) -> str:
     return version
 
 
+def installed_options(python: str) -> list[dict[str, Any]]:
+    """Return the options that an installed SGLang's parser has, [] if it cannot be imported.
+
+    Args:
+        python: Path of the interpreter; empty for this one.
+    """
+    said = _ask([python or sys.executable, "-c", _PARSER], ASK_PARSER_S).stdout.splitlines()
+    options: list[dict[str, Any]] = json.loads(
+        next((line for line in said if line.startswith('[{"names"')), "[]")
+    )
+    return options
+
+
 def _lacking(python: str) -> str:
     """Say which of our arguments the installed parser does not know."""
-    said = _ask([python or sys.executable, "-c", _PARSER], ASK_PARSER_S).stdout.splitlines()
-    options = json.loads(next((line for line in said if line.startswith('["-')), "[]"))
-    if not options:
+    names = {name for option in installed_options(python) for name in option["names"]}
+    if not names:
         return "cannot be imported, so that its arguments are not known"
-    lacks = sorted(f"--{flag}" for flag in FLAGS if f"--{flag}" not in options)
+    lacks = sorted(f"--{flag}" for flag in FLAGS if f"--{flag}" not in names)
     return f"lacks {', '.join(lacks)}" if lacks else "has every argument that is used"
 
 

@@ -1,4 +1,4 @@
-"""A record of before 2026-12 says what its parts can do, and how they are served, by their names."""
+"""A record of before 2026-12 says by its parts' names what they can do and how they are served."""
 
 import json
 from dataclasses import replace

@@ -92,7 +92,10 @@ def test_every_batch_that_can_run_is_captured():
 
 @pytest.mark.parametrize(("verify", "_"), VERIFY, ids=str)
 def test_nvlink_multicast_is_off_in_every_environment(cell, verify, _, tmp_path):
-    environment = server_environment(cell, verify.server_mode(), "0.5.17", tmp_path)
+    with_verify = replace(cell, verify=verify)
+    environment = server_environment(
+        with_verify, server_arguments(with_verify, cell.engine, None), "0.5.17", tmp_path
+    )
     assert environment.items() >= SAFETY.items()
     eager = environment.get("SPECROI_SGLANG_EAGER_VERIFY")
     assert eager == ("1" if verify == Extend() else None)
@@ -101,7 +104,7 @@ def test_nvlink_multicast_is_off_in_every_environment(cell, verify, _, tmp_path)
 def test_a_held_accept_length_reaches_the_server_of_speculative_cells_alone(ngram_cell, cell):
     def variables(each):
         held = replace(each, sampling=Sampling(8, held_accept_length=2.5))
-        return server_environment(held, held.verify.server_mode(), "0.5.17", "x")
+        return server_environment(held, server_arguments(held, held.engine, None), "0.5.17", "x")
 
     assert variables(ngram_cell)["SGLANG_SIMULATE_ACC_LEN"] == "2.5"
     assert variables(ngram_cell)["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
@@ -112,7 +115,9 @@ def test_a_held_accept_length_reaches_the_server_of_speculative_cells_alone(ngra
 
 def test_a_server_with_random_weights_is_told_so(cell):
     def told(each):
-        environment = server_environment(each, each.verify.server_mode(), "0.5.17", "x")
+        environment = server_environment(
+            each, server_arguments(each, each.engine, None), "0.5.17", "x"
+        )
         return "SPECROI_SGLANG_RANDOM_WEIGHTS" in environment
 
     assert not told(cell)
@@ -148,7 +153,7 @@ def test_an_extra_argument_against_the_label_or_unsafe_is_refused(engine, argume
 
 def test_other_extra_arguments_reach_the_server(cell):
     extra = ("--watchdog-timeout", "600", "--speculative-draft-attention-backend", "triton")
-    assert checked_extras(extra) == extra
+    assert checked_extras(extra, "0.5.17") == extra
     assert words(replace(cell, engine=replace(cell.engine, extra_args=extra))).endswith(
         " ".join(extra)
     )
