@@ -18,7 +18,7 @@ from verify.base import VerifyBackend
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Measures a head's accept length as a cell would, on prompts held out from training.
+    """What a trained head is measured with; calling it measures a folder's head.
 
     Attributes:
         target: Whose head it is.

@@ -246,7 +246,7 @@ class Sweep:
         return self._finish()
 
     def _running_cell(self, plan: PlannedCell) -> RunningCell | None:
-        """Return the cell on its way, or None if there is nothing to measure."""
+        """Return a planned cell with what an earlier run kept, or None if nothing is left to do."""
         folder = self.folder.cell(plan.cell.cell_id)
         found = self._found(plan)
         if found is not None and found.status in KEPT:
@@ -268,7 +268,7 @@ class Sweep:
             return None
 
     def _scheduler(self) -> Scheduler:
-        """Return what measures a group of cells."""
+        """Return the scheduler of this sweep's groups."""
         launcher = self.settings.launcher
 
         def spawn(running: RunningCell) -> Worker:

@@ -56,11 +56,11 @@ class RunningCell:
 
     @property
     def runs(self) -> bool:
-        """Whether it has to be measured on."""
+        """Whether the cell has to be measured on."""
         return self.record.status is Status.UNFINISHED
 
     def enough(self, stop_rule: StopRule) -> str:
-        """Say why it needs no more repetitions, or ""."""
+        """Say why the cell needs no more repetitions, or ""."""
         return stop_rule.stop(self.record.repetitions)
 
     def spend(self, phase: str, seconds: float) -> None:
@@ -69,7 +69,11 @@ class RunningCell:
         self.record = replace(self.record, seconds=spent | {phase: spent.get(phase, 0.0) + seconds})
 
     def call(self, phase: str, timeout_s: float, *arguments: Any) -> tuple[Any, float]:
-        """Run one phase; return its result and the seconds that the driver waited."""
+        """Run a phase of the cell's worker; return its result and the seconds waited for it.
+
+        Raises:
+            WorkerFailed: There is no worker, or it raised, died or did not finish in time.
+        """
         begun = time.perf_counter()
         if self.worker is None:
             raise WorkerFailed(f"no worker for {phase}")

@@ -13,6 +13,7 @@ import contextlib
 import pickle
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -58,31 +59,31 @@ class Scheduler:
     on_end: Callable[[RunningCell], None]
     seed: int
 
-    def run(self, running_cells: Sequence[RunningCell]) -> None:
-        """Start, warm up and repeat until every cell has ended; workers never outlive this.
+    def run(self, cells: Sequence[RunningCell]) -> None:
+        """Start, warm up and repeat a group's cells until each has ended; no worker outlives this.
 
         A control takes its turn before the cells that it is interleaved with: it then keeps a
         repetition before the cells' last one ends them.
         """
         began = datetime.now(UTC).isoformat(timespec="milliseconds")
-        for running in running_cells:
+        for running in cells:
             running.record = replace(
                 running.record, group_starts=(*running.record.group_starts, began)
             )
         try:
-            self._start(running_cells)
-            for running in _unended(running_cells):
+            self._start(cells)
+            for running in _unended(cells):
                 self._warm_up(running)
-            self._repeat(running_cells)
+            self._repeat(cells)
         finally:
-            for running in running_cells:
+            for running in cells:
                 self.progress.left(running.record)
                 if running.worker is not None:
                     running.worker.kill()
 
-    def _start(self, running_cells: Sequence[RunningCell]) -> None:
+    def _start(self, cells: Sequence[RunningCell]) -> None:
         """Start the engines, two at a time."""
-        waiting, starting = list(running_cells), list[RunningCell]()
+        waiting, starting = list(cells), list[RunningCell]()
         while waiting or starting:
             while waiting and len(starting) < STARTS_AT_ONCE:
                 running = waiting.pop(0)
@@ -118,32 +119,29 @@ class Scheduler:
         """Warm up alone: an engine may time itself to choose its settings."""
         self.progress.doing(f"warming up {running.record.label}")
         with self._failing(running):
-            result, waited = running.call("warm_up", self.start_timeout_s)
-            warm: WarmUp = result
+            warm: WarmUp
+            warm, waited = running.call("warm_up", self.start_timeout_s)
             running.record = replace(running.record, settings=warm.settings)
             running.spend("warm_up", warm.seconds)
             running.spend("orchestrate", waited - warm.seconds)
 
-    def _repeat(self, running_cells: Sequence[RunningCell]) -> None:
+    def _repeat(self, cells: Sequence[RunningCell]) -> None:
         """Go round until no cell is left; each round in an order of its own."""
         number = 0
-        while active := _unended(running_cells):
+        while active := _unended(cells):
             self._round(active, random.Random(f"{self.seed}:{number}"))
             number += 1
 
-    def _round(self, running_cells: Sequence[RunningCell], chance: random.Random) -> None:
+    def _round(self, cells: Sequence[RunningCell], chance: random.Random) -> None:
         """Measure one repetition of every cell, turn by turn."""
-        order = chance.sample(running_cells, len(running_cells))
-        turns: dict[str, list[Repetition]] = {
-            running.record.cell_id: [] for running in running_cells
-        }
-        most = max(running.plan.num_turns for running in running_cells)
-        for turn in range(most):
+        order = chance.sample(cells, len(cells))
+        turns = defaultdict[str, list[Repetition]](list)
+        for turn in range(max(running.plan.num_turns for running in cells)):
             for running in _unended(order):
                 if turn < running.plan.num_turns:
                     with self._failing(running):
                         turns[running.record.cell_id].append(self._take_turn(running, turn))
-        for running in _unended(running_cells):
+        for running in _unended(cells):
             with self._failing(running):
                 self._complete(running, turns[running.record.cell_id])
 
@@ -151,10 +149,9 @@ class Scheduler:
         """Let one cell answer the prompts of a turn."""
         number, count = len(running.record.repetitions), running.plan.prompts_per_turn
         self.progress.repeating(running.record)
-        result, waited = running.call(
-            "answer", self.repetition_timeout_s, number, turn * count, count
-        )
-        answered: Repetition = result
+        limit = self.repetition_timeout_s
+        answered: Repetition
+        answered, waited = running.call("answer", limit, number, turn * count, count)
         running.spend("measure", answered.seconds)
         running.spend("orchestrate", waited - answered.seconds)
         return answered
@@ -209,9 +206,9 @@ class Scheduler:
         self.on_end(running)
 
 
-def _unended(running_cells: Sequence[RunningCell]) -> list[RunningCell]:
-    """Return the cells that still run."""
-    return [running for running in running_cells if running.runs]
+def _unended(cells: Sequence[RunningCell]) -> list[RunningCell]:
+    """Return the cells that still have to be measured."""
+    return [running for running in cells if running.runs]
 
 
 @dataclass(frozen=True)
@@ -228,7 +225,7 @@ class Groups:
     num_gpus: int
 
     def cut(self, running_cells: Sequence[RunningCell]) -> Iterator[list[RunningCell]]:
-        """Yield groups; each must have been measured before the next is asked for."""
+        """Yield the groups of some cells; each must be measured before the next is asked for."""
         group = list[RunningCell]()
         for cells in _comparisons(running_cells):
             more = [*self._controls(cells), *cells]  # its plain cells may have ended before
