@@ -50,5 +50,5 @@ def test_cache_hits_make_no_reference_and_are_not_comparable_with_one(measured):
     again = compare_recorded(sound.arms, [], reference, MACHINE, settings, str)
     assert (list(again.differences), list(again.findings)) == ([], [])
     hit = compare_recorded(cached.arms, [], reference, MACHINE, settings, str)
-    assert hit.answer is GateVerdict.NOT_COMPARABLE
+    assert hit.verdict is GateVerdict.NOT_COMPARABLE
     assert any("prompt tokens from the cache" in line for line in hit.differences)
