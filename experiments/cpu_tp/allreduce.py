@@ -31,8 +31,7 @@ from pipeline.engine.torch.parallel.shards import shards
 from pipeline.engine.torch.threads import available_cores
 from pipeline.engine.torch.weights import PackedLoader
 from pipeline.machine.cache import cache_root
-from pipeline.machine.cpu_load import OtherProcesses
-from pipeline.machine.provenance import provenance
+from pipeline.machine.provenance import OtherProcesses, provenance
 from pipeline.target.checkpoint import Checkpoint
 from pipeline.target.target import Target
 from verify.base import BuildsStep, StepInput, TargetModel, VerifyStep

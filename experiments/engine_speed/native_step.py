@@ -25,7 +25,7 @@ import time
 import torch
 
 from pipeline.machine.cache import cache_root
-from pipeline.machine.cpu_load import OtherProcesses
+from pipeline.machine.provenance import OtherProcesses
 from pipeline.target.checkpoint import Checkpoint
 from pipeline.target.target import Target
 from verify.native.build import load

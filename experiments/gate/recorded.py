@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.gate.noise import SHAPES, Shape, gates
-from pipeline.gate.decision.prediction import RunFigure, against_recorded, run_figure
+from pipeline.gate.decision.over_runs import RunFigure, against_recorded, run_figure
 from pipeline.gate.decision.promise import Plan
 from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 

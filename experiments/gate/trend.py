@@ -3,7 +3,7 @@
     python -m experiments.gate.trend
 
 Series of runs in which nothing changes, and others that drift or step by 5 %, go through
-`pipeline.gate.decision.trend` and through Apache Otava and ruptures where they are installed
+`pipeline.gate.decision.over_runs` and through Apache Otava and ruptures where they are installed
 (`pip install apache-otava ruptures`; neither is a dependency). Only growth counts as an alarm.
 """
 
@@ -17,8 +17,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from pipeline.gate.decision.over_runs import trend
 from pipeline.gate.decision.signed_rank import Floats
-from pipeline.gate.decision.trend import trend
 from pipeline.measure.wording import table
 
 Detector = Callable[[Sequence[float]], bool]

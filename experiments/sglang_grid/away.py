@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.record.sweep_folder import SweepFolder
-    from pipeline.sweep.planned import PlannedCell
+    from pipeline.sweep.build import PlannedCell
     from pipeline.sweep.running_cell import RunningCell
     from pipeline.sweep.scheduler import Scheduler
     from pipeline.sweep.stop_rule import StopRule
@@ -72,7 +72,7 @@ class Here:
         """Run the phase."""
         from pipeline.config.messages import one_line
         from pipeline.sweep.cell_process import CellProcess
-        from pipeline.sweep.workers import WorkerFailed
+        from pipeline.sweep.running_cell import WorkerFailed
 
         name, arguments = self.phase
         self.run = self.run or CellProcess(self.environment)
@@ -83,7 +83,7 @@ class Here:
 
     def kill(self) -> None:
         """Stop the server, if there is one."""
-        from pipeline.sweep.workers import WorkerFailed
+        from pipeline.sweep.running_cell import WorkerFailed
 
         if self.run is not None:
             self.begin("stop")

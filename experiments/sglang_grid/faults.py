@@ -38,8 +38,7 @@ from pipeline.config.compose import compose_each
 from pipeline.engine.sglang import server
 from pipeline.engine.sglang.gpus import SLACK_MIB, gpus
 from pipeline.record.record import CellRecord, Status
-from pipeline.sweep.build import build_cells
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell, build_cells
 from pipeline.sweep.running_cell import RunningCell
 from pipeline.sweep.stop_rule import StopRule
 

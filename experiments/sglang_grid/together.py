@@ -26,10 +26,9 @@ from typing import Any
 
 from experiments.sglang_grid.away import Here, end_skipped, new_sweep, scheduler_of
 from pipeline.engine.sglang import server, session
-from pipeline.sweep.planned import PlannedCell
-from pipeline.sweep.running_cell import RunningCell
+from pipeline.sweep.build import PlannedCell
+from pipeline.sweep.running_cell import RunningCell, WorkerFailed
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import WorkerFailed
 
 ALL_UP_S = 540.0
 POLL_S = 0.2

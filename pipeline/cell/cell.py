@@ -207,7 +207,6 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """The engine's name in tables and tags."""
-        ...
 
     def check(self, cell: Cell) -> None:
         """Refuse a cell that this engine cannot run, before anything starts.
@@ -215,11 +214,9 @@ class Engine(Protocol):
         Raises:
             ValueError: The combination cannot run; the text names the setting and the fix.
         """
-        ...
 
     def start(self, cell: Cell) -> Session:
         """Load the cell's parts in this process and return them ready for warm-up."""
-        ...
 
 
 @runtime_checkable
@@ -228,7 +225,6 @@ class DescribesStart(Protocol):
 
     def describe_start(self, cell: Cell) -> Iterable[str]:
         """Return the lines that a person can run; nothing is started."""
-        ...
 
 
 @runtime_checkable
@@ -238,7 +234,6 @@ class StaysLoaded(Protocol):
     @property
     def resident(self) -> bool:
         """Whether it may stay loaded while other cells are measured."""
-        ...
 
 
 @runtime_checkable
@@ -248,7 +243,6 @@ class LimitsContext(Protocol):
     @property
     def context_length(self) -> int:
         """Most tokens of a request; 0 is the target's own."""
-        ...
 
 
 @runtime_checkable
@@ -258,7 +252,6 @@ class EndsOwnStart(Protocol):
     @property
     def start_timeout_s(self) -> float:
         """Seconds from the launch until it does."""
-        ...
 
 
 @runtime_checkable
@@ -267,4 +260,3 @@ class NeedsGpus(Protocol):
 
     def num_gpus(self, cell: Cell) -> int:
         """Return how many GPUs the cell needs."""
-        ...

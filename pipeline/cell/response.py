@@ -58,23 +58,18 @@ class Session(Protocol):
 
     def warm_up(self, prompts: list[Prompt]) -> None:
         """Run once what will be measured, uncounted: compile, capture, fill caches."""
-        ...
 
     def generate(self, prompt: Prompt, repetition: int) -> Response:
         """Answer one prompt. State learnt from earlier requests is forgotten first."""
-        ...
 
     def proof(self) -> Proof:
         """What ran since warm-up."""
-        ...
 
     def settings(self) -> dict[str, str]:
         """What the engine resolved: threads, dtype, device, library versions."""
-        ...
 
     def close(self) -> None:
         """Stop everything that the session started."""
-        ...
 
 
 @runtime_checkable
@@ -83,7 +78,6 @@ class AnswersTogether(Protocol):
 
     def answer(self, prompts: Sequence[Prompt], repetition: int) -> Sequence[Response]:
         """Answer prompts in a closed loop; responses are in the order of the prompts."""
-        ...
 
 
 def num_equal(one: Sequence[int], other: Sequence[int]) -> int:

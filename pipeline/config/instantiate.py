@@ -18,7 +18,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+# By annotation: how a value of it is called, and what counts as one.
+KINDS: dict[str, tuple[str, Any]] = {
+    "int": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "bool": ("true or false", bool),
+    "None": ("null", type(None)),
+}
 SMALLEST, LARGEST = 1e-12, 1e15  # a share of a norm's epsilon; a second in femtoseconds
 LARGEST_WHOLE = 2**63 - 1  # what a seed may be
 
@@ -36,21 +42,16 @@ def build_part(config: DictConfig, name: str) -> Any:
                 f"{name}._target_={target}: only classes in drafters, verify and pipeline"
             )
     try:
-        _check_fields(node, name)
+        values: Any = OmegaConf.to_container(node, resolve=True)
+        check_numbers(name, values)
+        with contextlib.suppress(ImportError):  # instantiating says what cannot be found
+            check_types(name, get_class(node._target_), values)
         return instantiate(node, _convert_="all")
     except (InstantiationException, OmegaConfBaseException) as error:
         cause = error.__cause__ or error
         if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
             raise ValueError(f"{name}: {cause}") from None
         raise ValueError(str(cause)) from None
-
-
-def _check_fields(node: DictConfig, name: str) -> None:
-    """Refuse values of another type than the part's class wants."""
-    values: Any = OmegaConf.to_container(node, resolve=True)
-    check_numbers(name, values)
-    with contextlib.suppress(ImportError):  # instantiating says what cannot be found
-        check_types(name, get_class(node._target_), values)
 
 
 def _targets(node: Any) -> Iterator[str]:
@@ -123,11 +124,11 @@ def check_types(setting: str, kind: type, values: dict[str, Any]) -> None:
 def _check(setting: str, annotation: Any, value: Any) -> None:
     """Refuse a value of one field."""
     wanted = set(_names(annotation))
-    if not wanted or not wanted <= {*KINDS, "None"}:
+    if not wanted <= KINDS.keys():
         return
     if not any(_is(value, name) for name in wanted):
         last = sorted(wanted, key=lambda name: name == "None")
-        said = " or ".join("null" if name == "None" else KINDS[name] for name in last)
+        said = " or ".join(KINDS[name][0] for name in last)
         raise ValueError(f"{setting}={'null' if value is None else value}: must be {said}")
 
 
@@ -139,8 +140,4 @@ def _names(annotation: Any) -> Iterator[str]:
 
 def _is(value: Any, name: str) -> bool:
     """Say whether a value is of a simple type; a whole number is a number, a truth value is not."""
-    if name == "None":
-        return value is None
-    if isinstance(value, bool) or name == "bool":
-        return isinstance(value, bool) and name == "bool"
-    return isinstance(value, int) or (name == "float" and isinstance(value, float))
+    return isinstance(value, KINDS[name][1]) and (name == "bool" or not isinstance(value, bool))

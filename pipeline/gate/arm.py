@@ -1,16 +1,23 @@
-"""Reduce a cell, as one version ran it, to what is compared exactly and what took time."""
+"""Reduce a cell, as one version ran it, to what is compared exactly and to its timed figures.
+
+Timed figures are in ms side by side, and ratios within a run against what was recorded.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
-from typing import Any, Protocol, TypeVar
+from operator import attrgetter
+from statistics import fmean, median
+from typing import Any, TypeVar
 
 from pipeline.cell.response import Response
 from pipeline.record.record import CellRecord
 from verify.base import Proof
+
+ABSOLUTE = ": ms_per_token"  # the end of a figure's name that is not a ratio within a run
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,11 @@ class Times:
     draft_ms: float
     host_ms: float
     ms_per_token: float
+
+
+Pick = Callable[[Times], float]
+VERIFY: Pick = attrgetter("verify_ms")
+PER_TOKEN: Pick = attrgetter("ms_per_token")
 
 
 @dataclass(frozen=True)
@@ -90,19 +102,10 @@ def accept_length(answers: Collection[KeptResponse]) -> float:
     return sum(sum(a.committed) for a in answers) / steps if steps else 1.0
 
 
-class HasParams(Protocol):
-    """A cell with its settings, flat: an `Arm`, or a record."""
-
-    @property
-    def params(self) -> dict[str, str]:
-        """The settings by name."""
-        ...
+_Cell = TypeVar("_Cell", Arm, CellRecord)
 
 
-_Cell = TypeVar("_Cell", bound=HasParams)
-
-
-def matching_plain(cell: HasParams, plain: Sequence[_Cell]) -> _Cell | None:
+def matching_plain(cell: _Cell, plain: Sequence[_Cell]) -> _Cell | None:
     """Choose a cell's plain-decode cell: the one of its verify backend, else the first."""
     same = [a for a in plain if a.params.get("verify") == cell.params.get("verify")]
     return next(iter(same or plain), None)
@@ -130,7 +133,10 @@ def arm(record: CellRecord, name: str, fault: str = "") -> Arm:
         width=record.width,
         settings=record.settings,
         proof=record.proof,
-        answers={prompt: _answer(response) for prompt, response in first.items()},
+        answers={
+            prompt: KeptResponse(r.category, r.tokens, r.margins, r.committed, r.depth)
+            for prompt, r in first.items()
+        },
         times={prompt: tuple(map(times, repeated)) for prompt, repeated in by_prompt.items()},
         fault=fault,
     )
@@ -148,13 +154,7 @@ def times(response: Response) -> Times:
     )
 
 
-def _answer(response: Response) -> KeptResponse:
-    return KeptResponse(
-        response.category, response.tokens, response.margins, response.committed, response.depth
-    )
-
-
-def plain(cell: Arm) -> dict[str, Any]:
+def as_json(cell: Arm) -> dict[str, Any]:
     """Return an arm as JSON takes it; margins and times to the digits that mean something."""
     data: dict[str, Any] = json.loads(json.dumps(asdict(cell)))
     for answer in data["answers"].values():
@@ -164,3 +164,65 @@ def plain(cell: Arm) -> dict[str, Any]:
         for prompt, repetitions in data["times"].items()
     }
     return data
+
+
+def typical(cell: Arm, pick: Pick) -> float:
+    """Return the mean over prompts of the median over repetitions; NaN where nothing ran."""
+    if not cell.times:
+        return math.nan
+    return fmean(median(map(pick, repeated)) for repeated in cell.times.values())
+
+
+def ratios(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield the name of each ratio within a run, and its values by prompt, by repetition.
+
+    The ratios of a speculative cell are its verify step over the plain-decode cell's step, and its
+    ms per token over that cell's (the inverse of the speed-up). More is worse.
+    """
+    for cell in arms:
+        plain = plain_of(cell, arms)
+        if plain is None:
+            continue
+        for name, pick in (("verify_ms / decode_ms", VERIFY), ("ms_per_token / plain", PER_TOKEN)):
+            yield f"{cell.label}: {name}", _ratio(cell, plain, pick)
+
+
+def absolutes(arms: Sequence[Arm]) -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield each plain-decode cell's ms per token likewise: by prompt, by repetition."""
+    for cell in arms:
+        if cell.is_baseline:
+            values = [[t.ms_per_token for t in repeated] for repeated in cell.times.values()]
+            yield f"{cell.label}{ABSOLUTE}", values
+
+
+def plain_of(cell: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """Return the plain-decode cell that a speculative one is divided by; None for one itself."""
+    if cell.is_baseline:
+        return None
+    shared = ("target", "engine", "workload")
+    plain = [
+        a
+        for a in arms
+        if a.is_baseline and all(a.params.get(k) == cell.params.get(k) for k in shared)
+    ]
+    return matching_plain(cell, plain)
+
+
+def _ratio(cell: Arm, plain: Arm, pick: Pick) -> list[list[float]]:
+    """Divide two cells' times by prompt, repetition by repetition: the two were interleaved."""
+    return [
+        [pick(a) / pick(b) for a, b in zip(cell.times[p], plain.times[p], strict=False)]
+        for p in cell.times
+        if p in plain.times
+    ]
+
+
+def summary(arms: Sequence[Arm]) -> dict[str, float]:
+    """Return each ratio's geometric mean over prompts, and 1 / accept length: more is worse."""
+    found = {
+        name: math.exp(fmean(math.log(median(row)) for row in rows))
+        for name, rows in ratios(arms)
+        if rows
+    }
+    lengths = {f"{a.label}: 1 / accept_length": 1 / a.accept_length for a in arms if a.answers}
+    return found | {k: v for k, v in lengths.items() if v < 1}

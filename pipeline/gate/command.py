@@ -22,16 +22,13 @@ from pipeline.config.compose import Job, compose_each
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import one_line
 from pipeline.gate import reference as references
-from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import Arm, arm
-from pipeline.gate.exact import Text
-from pipeline.gate.outcome import Outcome
-from pipeline.gate.reference import Reference, grid_digest, new_reference
+from pipeline.gate.outcome import Outcome, github_lines, terminal, write_all
+from pipeline.gate.reference import Reference, compare_recorded, grid_digest, new_reference
 from pipeline.gate.settings import GateSettings
 from pipeline.gate.side_by_side import find_trees, measure_side_by_side
 from pipeline.gate.tracking import drifts, find_reference, log_outcome, save_reference
 from pipeline.gate.validity import fault, refusals
-from pipeline.gate.write import github_lines, terminal, write_all
 from pipeline.machine.cache import cache_root
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import here
@@ -40,9 +37,8 @@ from pipeline.measure.wording import cell_names
 from pipeline.record.record import CellRecord, Status
 from pipeline.record.sweep_folder import newest_sweep
 from pipeline.sweep.build import build_cells
-from pipeline.sweep.launch import run_sweep
+from pipeline.sweep.launch import STOPPED, run_sweep
 from pipeline.sweep.settings import REFUSED, Settings
-from pipeline.sweep.sweep import STOPPED
 from pipeline.target.tokenizer import Tokenizer
 from pipeline.track import Tracker, TrackerAway
 
@@ -57,12 +53,12 @@ def run_side_by_side(settings: GateSettings) -> int:
     trees = find_trees(settings)
     context = Context.of(settings)
     with ExitStack() as stack:
-        busy = context.sweep.launcher.on_busy
-        lock = stack.enter_context(machine_lock(f"gate into {context.folder}", busy, _say))
+        launcher = context.sweep.launcher
+        holder = f"gate into {context.folder}"
+        lock = stack.enter_context(machine_lock(holder, launcher.on_busy, _say))
         stack.enter_context(reaping(f"gate-{os.getpid()}-{time.time_ns()}", lock))
         pool = stack.enter_context(ThreadPoolExecutor(1))
         opening = pool.submit(context.tracker)  # while the versions load
-        launcher = context.sweep.launcher
         outcome = measure_side_by_side(
             settings, trees, launcher, context.text, context.folder, _say
         )
@@ -217,14 +213,9 @@ class Context:
         target = build_part(self.configs[0], "target")
         return None if target.is_random else target.tokenizer(cache_root())
 
-    @property
-    def text(self) -> Text:
-        """The function that returns a token's text by its id; "" for a random target."""
-
-        def decode(token: int) -> str:
-            return "" if self._tokenizer is None else self._tokenizer.decode([token])
-
-        return decode
+    def text(self, token: int) -> str:
+        """Return a token's text by its id; "" for a random target."""
+        return "" if self._tokenizer is None else self._tokenizer.decode([token])
 
 
 @dataclass(frozen=True)

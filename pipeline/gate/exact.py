@@ -17,6 +17,11 @@ from pipeline.measure import accept_rate
 
 Text = Callable[[int], str]
 NEARLY_EQUAL = 1e-9
+COUNTS = {  # of a proof: how a finding names each, and the sign of a change for the worse
+    "graph_share": ("share of steps replayed from a graph", -1),
+    "allreduces_per_step": ("all-reduces a step", 1),
+    "fused_allreduces_per_step": ("fused all-reduces a step", -1),
+}
 
 
 class Weight(StrEnum):
@@ -144,17 +149,8 @@ def _engine(candidate: Arm, reference: Arm) -> Iterator[Finding]:
     if was.capture != now.capture:
         line = f"steps ran as {now.capture} instead of {was.capture}"
         yield Finding("engine", Weight.CHANGED, reference.label, line)
-    counts = (
-        ("share of steps replayed from a graph", was.graph_share, now.graph_share, -1),
-        ("all-reduces a step", was.allreduces_per_step, now.allreduces_per_step, 1),
-        (
-            "fused all-reduces a step",
-            was.fused_allreduces_per_step,
-            now.fused_allreduces_per_step,
-            -1,
-        ),
-    )
-    for name, before, after, worse in counts:
+    for field, (name, worse) in COUNTS.items():
+        before, after = getattr(was, field), getattr(now, field)
         if abs(before - after) > NEARLY_EQUAL:
             weight = Weight.WORSE if (after - before) * worse > 0 else Weight.BETTER
             yield Finding("engine", weight, reference.label, f"{name} {before:g} → {after:g}")

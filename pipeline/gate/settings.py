@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.config.compose import Job, compose_each, expand, group, key, merged
-from pipeline.config.instantiate import check_positive
+from pipeline.config.instantiate import check_positive, check_types
 from pipeline.config.messages import folded
 from pipeline.gate.decision.promise import Promise
 from pipeline.sweep.settings import SHARED
@@ -75,8 +75,8 @@ class GateSettings:
 
     @property
     def cell_jobs(self) -> tuple[Job, ...]:
-        """The jobs without the settings of a sweep."""
-        return cell_jobs(self.jobs)
+        """The jobs without the settings of a sweep: versions side by side run in none."""
+        return tuple(tuple(o for o in job if group(o) not in SHARED) for job in self.jobs)
 
     def jobs_on(self, threads: str) -> tuple[Job, ...]:
         """Fix the CPU threads of jobs that leave them to be measured; "" fixes none."""
@@ -107,16 +107,10 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
         ValueError: A value is of another type, naming the setting.
     """
     gate: dict[str, Any] = dict(OmegaConf.to_container(config.gate, resolve=True))  # type: ignore[arg-type]
-    for name in ("record", "allow_below_break_even"):
-        if not isinstance(gate[name], bool):
-            raise ValueError(f"gate.{name}={gate[name]}: must be true or false")
     promise = {k: gate.pop(k) for k in ("alpha", "power", "min_effect", "tolerance")}
-    for name, value in promise.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"gate.{name}={value}: must be a number")
-    for name in ("max_rounds", "seed", "trend"):
-        if isinstance(gate[name], bool) or not isinstance(gate[name], int):
-            raise ValueError(f"gate.{name}={gate[name]}: must be a whole number")
+    check_types("gate", Promise, promise)
+    checked_later = ("output", "max_seconds", "run_noise")
+    check_types("gate", GateSettings, {k: v for k, v in gate.items() if k not in checked_later})
     return GateSettings(
         candidate=str(config.candidate),
         baseline=str(config.baseline or ""),
@@ -127,8 +121,3 @@ def _settings(config: DictConfig, jobs: tuple[Job, ...]) -> GateSettings:
         jobs=jobs,
         **gate,
     )
-
-
-def cell_jobs(jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """Drop the settings of a sweep from jobs: versions side by side run in none."""
-    return tuple(tuple(o for o in job if group(o) not in SHARED) for job in jobs)

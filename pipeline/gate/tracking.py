@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.decision.trend import FEWEST_RUNS, trend
+from pipeline.gate.decision.over_runs import FEWEST_RUNS, trend
 from pipeline.gate.outcome import GateVerdict, Outcome
 from pipeline.gate.reference import MOST_RUNS, Reference, answers_digest, dump, load
 from pipeline.machine.provenance import class_digest, known_commit
@@ -46,7 +46,7 @@ def find_reference(tracker: Tracker, grid: str, machine: Mapping[str, str]) -> R
         ValueError: There is none, or it is damaged.
     """
     with answering():
-        runs = _search(tracker, _query(REFERENCE, grid, machine), MOST_RUNS)
+        runs = _runs(tracker, REFERENCE, grid, machine, MOST_RUNS)
         same = [r for r in runs if r.data.tags["answers"] == runs[0].data.tags["answers"]]
         references = [_download(tracker, run.info.run_id) for run in same]
     if not references:
@@ -99,9 +99,9 @@ def drifts(
         machine: This machine's facts.
         runs: The number of runs to test, this one included.
     """
-    query = f"{_query(GATE, grid, machine)} and tags.verdict != '{GateVerdict.REGRESSION}'"
+    steady = f" and tags.verdict != '{GateVerdict.REGRESSION}'"
     with answering():
-        past = _search(tracker, query, max(runs - 1, 1))[::-1]
+        past = _runs(tracker, GATE, grid, machine, max(runs - 1, 1), steady)[::-1]
     lines = []
     for name, value in outcome.figures.items():
         series = [r.data.metrics[key(name)] for r in past if key(name) in r.data.metrics]
@@ -121,18 +121,15 @@ def key(name: str) -> str:
     return re.sub(r"[^\w\-. /]", "_", name)
 
 
-def _query(kind: str, grid: str, machine: Mapping[str, str]) -> str:
-    """Return the MLflow query for runs of a kind, of a grid, on machines of one class."""
+def _runs(
+    tracker: Tracker, kind: str, grid: str, machine: Mapping[str, str], most: int, also: str = ""
+) -> Sequence[Any]:
+    """Return MLflow's runs of a kind, of a grid, on machines of one class, newest first."""
     same = f"tags.grid = '{grid}' and tags.machine_class = '{class_digest(machine)}'"
-    return f"tags.kind = '{kind}' and {same}"
-
-
-def _search(tracker: Tracker, query: str, most: int) -> Sequence[Any]:
-    """Return the runs that a query finds, newest first."""
+    query, order = f"tags.kind = '{kind}' and {same}{also}", ["start_time DESC"]
+    client = tracker.client
     return list(
-        tracker.client.search_runs(
-            [tracker.experiment_id], query, max_results=most, order_by=["start_time DESC"]
-        )
+        client.search_runs([tracker.experiment_id], query, max_results=most, order_by=order)
     )
 
 

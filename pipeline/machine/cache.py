@@ -63,7 +63,11 @@ def built_once(folder: Path, num_bytes: int, build: Callable[[Path], None]) -> P
                     shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ValueError(_full(folder, num_bytes)) from None
+            need, free = num_bytes / 1e6, _free(folder.parent) / 1e6
+            raise ValueError(
+                f"cache: {folder.name} needs {need:,.0f} MB and {folder.parent} has {free:,.0f} MB"
+                " free; free some or set cache=FOLDER (or SPECROI_CACHE) on a larger disk"
+            ) from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ValueError(_unwritable(folder, error.strerror)) from None
         raise
@@ -80,14 +84,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _free(folder: Path) -> int:
     return shutil.disk_usage(folder).free
-
-
-def _full(folder: Path, num_bytes: int) -> str:
-    need, free = num_bytes / 1e6, _free(folder.parent) / 1e6
-    return (
-        f"cache: {folder.name} needs {need:,.0f} MB and {folder.parent} has {free:,.0f} MB free;"
-        " free some or set cache=FOLDER (or SPECROI_CACHE) on a larger disk"
-    )
 
 
 def _unwritable(folder: Path, why: str | None) -> str:

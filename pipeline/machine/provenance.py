@@ -1,21 +1,23 @@
-"""Record where numbers come from: code, packages and machine, and when two machines are the same.
+"""Record where numbers come from: code, packages, machine, and what else used the machine.
 
 `provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
-machines of one kind share, `fingerprint` hashes those that absolute times need to be compared.
+machines of one kind share; `here` adds a hash of those that absolute times need to be compared.
+`OtherProcesses` gives the share of CPU time that stands beside every timed sample.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import re
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -139,11 +141,9 @@ def _gpus() -> dict[str, str]:
 
 def _output(*command: str) -> str:
     """Return what a command prints, or nothing if it is missing, fails or hangs."""
-    if shutil.which(command[0]) is None:
-        return ""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -155,22 +155,59 @@ def machine_class(facts: Mapping[str, str]) -> dict[str, str]:
 
 def class_digest(facts: Mapping[str, str]) -> str:
     """Return a short name of a machine's class, for tags."""
-    return _digest(machine_class(facts))
-
-
-def fingerprint(facts: Mapping[str, str]) -> str:
-    """Return what only runs on the very same machine, in the same state, share.
-
-    Absolute times are compared under one fingerprint alone; the machine's name is in it as a hash.
-    """
-    return _digest({name: facts.get(name, "") for name in SAME} | {"node": platform.node()})
+    return digest(machine_class(facts))
 
 
 def here() -> dict[str, str]:
-    """Return the facts of this machine and this code, with the fingerprint."""
+    """Return the facts of this machine and this code, with the machine's fingerprint.
+
+    Only runs on the very same machine, in the same state, share one: absolute times are compared
+    under one fingerprint alone. The machine's name is in it as a hash.
+    """
     facts = provenance()
-    return facts | {"fingerprint": fingerprint(facts)}
+    same = {name: facts.get(name, "") for name in SAME} | {"node": platform.node()}
+    return facts | {"fingerprint": digest(same)}
 
 
-def _digest(facts: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+def digest(value: Any) -> str:
+    """Return a short name of what JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+class OtherProcesses:
+    """The CPU time that other processes use from its making on."""
+
+    def __init__(self, ours: Sequence[psutil.Process] = ()) -> None:
+        """Note the CPU time of the machine, of this process and of others that count as ours."""
+        self._ours = [psutil.Process(), *ours]
+        self._busy, self._whole = _cpu_seconds()
+        self._own = self._own_seconds()
+
+    def share(self) -> float:
+        """Return the others' share of the machine's CPU time since the making, 0 to 1.
+
+        The kernel counts in hundredths of a second: over less than half a second the share is
+        coarse.
+        """
+        busy, whole = _cpu_seconds()
+        if whole <= self._whole:
+            return 0.0
+        others = (busy - self._busy) - (self._own_seconds() - self._own)
+        return min(max(others / (whole - self._whole), 0.0), 1.0)
+
+    def _own_seconds(self) -> float:
+        seconds = 0.0
+        for process in self._ours:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system
+        return seconds
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """Return the seconds that all CPUs were busy, and busy or idle, since boot."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Guest time is part of user time on Linux, so it is not added again.
+    whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return whole - idle, whole

@@ -128,12 +128,10 @@ class Counted(Protocol):
     @property
     def committed(self) -> tuple[int, ...]:
         """Tokens committed by each verify step."""
-        ...
 
     @property
     def depth(self) -> tuple[int, ...]:
         """Longest root-to-leaf path of each step's draft."""
-        ...
 
 
 def accept_rate(responses: Iterable[Counted], width: int) -> tuple[float, ...]:

@@ -1,7 +1,8 @@
 """Build and check the cell of every config before anything runs; print them for a dry run.
 
-A mistake that several cells make is one line, with the settings that tell those cells from
-the others.
+A `PlannedCell` is one that is ready to be measured, with what its engine asks of the machine. A
+mistake that several cells make is one line, with the settings that tell those cells from the
+others.
 """
 
 from __future__ import annotations
@@ -14,17 +15,82 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from pipeline.cell.cell import Cell, DescribesStart, LimitsContext
+from pipeline.cell.cell import Cell, DescribesStart, LimitsContext, NeedsGpus, StaysLoaded, flat
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
-from pipeline.sweep.planned import PlannedCell
+from pipeline.record.record import CellRecord
 from pipeline.target.target import Target
-from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest
+from pipeline.workload.prompts import (
+    Prompt,
+    check_draft,
+    check_lengths,
+    prompts_digest,
+    workload_note,
+)
 from pipeline.workload.sources import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
 NO_PROMPTS = "not-read"  # in place of the prompts' digest
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell to measure.
+
+    Attributes:
+        command: The command that reproduces it.
+        impossible: Why the engine cannot run it; "" if it can.
+    """
+
+    cell: Cell
+    prompts: tuple[Prompt, ...]
+    command: str
+    impossible: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the cell's engine asks for."""
+        engine = self.cell.engine
+        return engine.num_gpus(self.cell) if isinstance(engine, NeedsGpus) else 0
+
+    @property
+    def resident(self) -> bool:
+        """Whether the engine may stay loaded while other cells are measured; most may."""
+        engine = self.cell.engine
+        return engine.resident if isinstance(engine, StaysLoaded) else True
+
+    @property
+    def prompts_per_turn(self) -> int:
+        """Prompts that the cell answers before another one has its turn."""
+        return 1 if self.resident else len(self.prompts)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of one repetition."""
+        return len(self.prompts) // self.prompts_per_turn
+
+    @property
+    def _note(self) -> dict[str, str]:
+        """What the prompts say of themselves, beside the settings."""
+        note = workload_note(self.prompts)
+        return {"workload.note": note} if note else {}
+
+    @property
+    def record(self) -> CellRecord:
+        """The cell's record before anything was measured."""
+        cell = self.cell
+        return CellRecord(
+            cell_id=cell.cell_id,
+            comparison=cell.comparison,
+            label=cell.label,
+            params=flat(cell) | self._note,
+            is_baseline=cell.is_baseline,
+            width=cell.drafter.num_draft_tokens + 1,
+            greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,
+            abilities=cell.abilities,
+            command=self.command,
+        )
 
 
 class Refused(ValueError):
@@ -86,13 +152,14 @@ class _Builder:
         max_new = parts["sampling"].max_new_tokens
         check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
+        impossible = ""
         try:
             if not cell.is_baseline:
                 check_draft(prompts, room, max_new, cell.drafter.num_draft_tokens)
             cell.engine.check(cell)
         except ValueError as error:
-            return PlannedCell(cell, prompts, command(overrides), impossible=str(error))
-        return PlannedCell(cell, prompts, command(overrides))
+            impossible = str(error)
+        return PlannedCell(cell, prompts, command(overrides), impossible)
 
     def _load(self, workload: Workload, target: Target) -> tuple[Prompt, ...]:
         """Return the workload's prompts, or its refusal again."""

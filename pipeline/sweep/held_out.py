@@ -8,7 +8,7 @@ from pathlib import Path
 from drafters.eagle3.drafter import Eagle3
 from pipeline.cell.cell import Cell, Engine, Parallelism, Sampling
 from pipeline.measure import measure
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell
 from pipeline.target.target import Target
 from pipeline.track.metrics import metrics
 from pipeline.workload.prompts import prompts_digest
@@ -18,7 +18,7 @@ from verify.base import VerifyBackend
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Measures a head's accept length as a cell would, on prompts held out from training.
+    """What a trained head is measured with; calling it measures a folder's head.
 
     Attributes:
         target: Whose head it is.

@@ -1,35 +1,45 @@
 """One sweep: a grid becomes a folder of records, MLflow runs and a report.
 
 The order is what keeps a sweep safe: everything is checked, then the machine is locked, then
-workers run, and each result is on disk before it is anywhere else.
+workers run, and each result is on disk before it is anywhere else. `launch` does this for a
+multirun of Hydra, `run_sweep` for cells that are built already; a `Sweep` measures them in groups,
+tracks and reports them, and ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
+from pipeline.cell.cell import DescribesStart
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
 from pipeline.machine.reaper import reaping
-from pipeline.record.record import write_atomically
+from pipeline.record.record import CellRecord, Damaged, Status, save_record, write_atomically
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
-from pipeline.sweep.build import build_cells, dry_run
-from pipeline.sweep.planned import PlannedCell, check_gpus
+from pipeline.report import terminal_table, write_report
+from pipeline.sweep.build import PlannedCell, build_cells, dry_run
 from pipeline.sweep.progress import Progress
+from pipeline.sweep.running_cell import Launcher, RunningCell, Worker
+from pipeline.sweep.scheduler import Groups, Scheduler
 from pipeline.sweep.settings import REFUSED, Settings, check_shared
-from pipeline.sweep.sweep import OK, STOPPED, Sweep
 from pipeline.track import Tracker
 from pipeline.track.sender import Sender
+
+OK, FAILED, STOPPED = 0, 1, 130  # exit statuses
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+KEPT = (Status.OK, Status.VOID)  # what a resumed sweep does not measure again
 
 
 def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> int:
@@ -99,6 +109,42 @@ def _prepare(
     return Sweep(planned, settings, folder, sender, progress, num_gpus, begun)
 
 
+def check_gpus(planned: Sequence[PlannedCell], launcher: Launcher, num_gpus: int) -> None:
+    """Refuse cells that would wait forever for GPUs.
+
+    Args:
+        planned: Cells, of which the impossible ones need nothing.
+        launcher: Where they would run.
+        num_gpus: GPUs there.
+
+    Raises:
+        ValueError: A cell needs more.
+    """
+    for plan in planned:
+        need = launcher.gpus_per_cell or plan.gpus
+        if need <= num_gpus or plan.impossible:
+            continue
+        needs = f"{plan.cell.label} needs {need} GPU{'s' * (need > 1)}"
+        if num_gpus:
+            raise ValueError(
+                f"{needs} and launcher.address={launcher.address} has {num_gpus}; lower"
+                " parallelism.tp or launcher.gpus_per_cell"
+            )
+        raise ValueError(
+            f"{needs} and none is visible at launcher.address={launcher.address}; run it on the GPU"
+            f" box (launcher=cluster launcher.address=HOST:PORT), or {_without_gpu(plan)}"
+        )
+
+
+def _without_gpu(plan: PlannedCell) -> str:
+    """Say what a cell can do on a machine without a GPU."""
+    if not plan.gpus:
+        return "set launcher.gpus_per_cell=0"
+    if isinstance(plan.cell.engine, DescribesStart):
+        return "print what it would start with dry_run=true, or use engine=torch"
+    return "use engine.device=cpu"
+
+
 def _make_writable(runs: Path) -> None:
     """Make the folder of runs."""
     try:
@@ -150,3 +196,117 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that is ready to run.
+
+    Attributes:
+        num_gpus: GPUs that Ray has.
+        begun: `time.perf_counter` when the sweep's own work began.
+    """
+
+    planned: Sequence[PlannedCell]
+    settings: Settings
+    folder: SweepFolder
+    sender: Sender
+    progress: Progress
+    num_gpus: int
+    begun: float
+
+    def run(self) -> int:
+        """Measure what is not measured yet, report all, and return the exit status."""
+        running_cells = [
+            running for plan in self.planned if (running := self._running_cell(plan)) is not None
+        ]
+        kept = len(self.planned) - len(running_cells)
+        self.progress.num_cells = len(running_cells)
+        self.progress.say(f"{self.folder.path}: {len(running_cells)} cells to measure, {kept} kept")
+        share = (time.perf_counter() - self.begun) / max(1, len(running_cells))
+        for running in running_cells:
+            running.spend("orchestrate", share)
+            save_record(running.record, running.folder)
+        self.sender.begin()
+        scheduler = self._scheduler()
+        groups = Groups(self.planned, self.folder, self.settings.launcher, self.num_gpus)
+        try:
+            for group in groups.cut(running_cells):
+                scheduler.run(group)
+        except KeyboardInterrupt:
+            self.folder.note(ended="KILLED")
+            self.sender.finish("KILLED")
+            self.progress.say("stopped; the same command with resume=true runs only the rest")
+            return STOPPED
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            self.progress.say(f"{self.folder.path}: {error.strerror}; make room, then resume=true")
+            return FAILED
+        return self._finish()
+
+    def _running_cell(self, plan: PlannedCell) -> RunningCell | None:
+        """Return a planned cell with what an earlier run kept, or None if nothing is left to do."""
+        folder = self.folder.cell(plan.cell.cell_id)
+        found = self._found(plan)
+        if found is not None and found.status in KEPT:
+            return None
+        if plan.impossible:
+            save_record(plan.record.ended(Status.SKIPPED, plan.impossible), folder)
+            return None
+        if found is not None and found.status is Status.UNFINISHED:
+            return RunningCell(plan, folder, found, earlier=found.proof)
+        self.folder.forget(plan.cell.cell_id)
+        return RunningCell(plan, folder, plan.record)
+
+    def _found(self, plan: PlannedCell) -> CellRecord | None:
+        """Return what an earlier run left of the cell; a damaged one counts as none."""
+        try:
+            return self.folder.record(plan.cell.cell_id)
+        except Damaged as damage:
+            self.progress.say(f"{damage.problem}; {plan.record.label} is measured again")
+            return None
+
+    def _scheduler(self) -> Scheduler:
+        """Return the scheduler of this sweep's groups."""
+        launcher = self.settings.launcher
+
+        def spawn(running: RunningCell) -> Worker:
+            mark = f"{self.folder.sweep_id}/{running.record.cell_id}"
+            return launcher.spawn(mark, running.plan.gpus, running.log)
+
+        return Scheduler(
+            spawn=spawn,
+            stop_rule=self.settings.stop_rule,
+            start_timeout_s=launcher.start_timeout_s,
+            repetition_timeout_s=launcher.repetition_timeout_s,
+            progress=self.progress,
+            on_end=lambda running: self.sender.cell(running.record),
+            seed=self.settings.seed,
+        )
+
+    def _finish(self) -> int:
+        """Write the report, complete MLflow, and say what there is to see and what failed."""
+        records = self.folder.records()
+        failed = [record for record in records if record.status is Status.FAILED]
+        report = write_report(records, self.folder.path, self.folder.facts["provenance"])
+        self.folder.note(
+            ended="FAILED" if failed else "FINISHED",
+            seconds={
+                "wall": round(time.perf_counter() - self.begun, 2),
+                "tracking": round(self.sender.seconds, 2),
+            },
+        )
+        self.sender.finish("FAILED" if failed else "FINISHED")
+        self.progress.say(f"\n{terminal_table(records)}\n")
+        for record in failed:
+            self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
+        self.progress.say(f"report: {report}")
+        self.progress.say(f"dashboard: {self.settings.dashboard(self.sender.tracker.page)}")
+        return FAILED if failed else OK
+
+
+def _failure(record: CellRecord, folder: Path) -> str:
+    """Return a failed cell's line, the end of its log, and how to run it again."""
+    lines = "".join(f"    {line}\n" for line in record.log_tail.splitlines()[-8:])
+    return f"failed: {record.label}: {record.reason}\n{lines}    log: {folder / 'worker.log'}"

@@ -33,28 +33,16 @@ class Progress:
     _repetition_s: dict[str, list[float]] = field(default_factory=dict)
     _ended_after: list[int] = field(default_factory=list)
 
-    def expect(self, num_cells: int) -> None:
-        """Take note of how many cells are left to measure."""
-        self.num_cells = num_cells
-
     def say(self, text: str) -> None:
         """Print a line that stays."""
         clear = "\r\x1b[K" if self.stream.isatty() else ""
         self.stream.write(f"{clear}{text}\n")
         self.stream.flush()
 
-    def starting(self, record: CellRecord) -> None:
-        """Show that an engine starts."""
-        self._status(f"starting {record.label}")
-
-    def warming_up(self, record: CellRecord) -> None:
-        """Show that a cell warms up."""
-        self._status(f"warming up {record.label}")
-
     def repeating(self, record: CellRecord) -> None:
         """Show which cell is being measured."""
         self._repetition_s.setdefault(record.cell_id, [])
-        self._status(f"measuring {record.label}, repetition {len(record.repetitions) + 1}")
+        self.doing(f"measuring {record.label}, repetition {len(record.repetitions) + 1}")
 
     def repeated(self, record: CellRecord, seconds: float) -> None:
         """Take note of a repetition's time and numbers."""
@@ -77,9 +65,9 @@ class Progress:
         else:
             self.say(f"{place}: {record.status}: {record.reason}")
 
-    def _status(self, doing: str) -> None:
-        """Show the changing line: rewritten on a terminal, now and then elsewhere."""
-        parts = [f"{self._done} of {self.num_cells} done", doing, self._remaining(), self._last]
+    def doing(self, what: str) -> None:
+        """Show in the changing line what is done now: rewritten on a terminal, rare elsewhere."""
+        parts = [f"{self._done} of {self.num_cells} done", what, self._remaining(), self._last]
         text = " · ".join(part for part in parts if part)
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be rewritten

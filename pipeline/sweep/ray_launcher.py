@@ -23,7 +23,7 @@ from pipeline.config.instantiate import check_positive
 from pipeline.config.messages import one_line
 from pipeline.machine.reaper import CELL_MARK, KEEP_ENVIRONMENT, SWEEP_MARK, kill_marked
 from pipeline.sweep.cell_process import CellProcess
-from pipeline.sweep.workers import WorkerFailed
+from pipeline.sweep.running_cell import Launcher, WorkerFailed
 
 LOCAL = "local"
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least is 75 MB; prompts and responses are small
@@ -52,33 +52,22 @@ TOO_LATE = {  # by phase: the setting that limits it, and how else to stay withi
 
 
 @dataclass(frozen=True)
-class RayLauncher:
-    """Where cells run and how long they may take.
+class RayLauncher(Launcher):
+    """Runs cells in Ray: on this machine (`address` is `local`), or in a cluster that runs.
 
     Attributes:
-        address: `local` starts Ray on this machine for the sweep; `auto` or `host:port` joins a
-            cluster that runs.
-        resident: Most cells that are loaded at once and measured in turns.
         cpus_per_cell: CPUs that Ray reserves for a cell. 0 lets cells of one machine wait for
             their turn loaded; turns keep them apart.
-        gpus_per_cell: GPUs that Ray reserves for a cell; 0 is what the engine asks for.
-        start_timeout_s: Longest warm-up, and longest start; an engine's own time-out goes before
-            it if it is longer.
-        repetition_timeout_s: Longest turn: one prompt, or a repetition's prompts all together
-            where an engine takes its machine whole.
-        on_busy: `wait` or `refuse` when another sweep runs on this machine.
     """
 
-    address: str = LOCAL
-    resident: int = 8
     cpus_per_cell: float = 0
-    gpus_per_cell: int = 0
-    start_timeout_s: float = 1800
-    repetition_timeout_s: float = 1800
-    on_busy: str = "refuse"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges.
+
+        Raises:
+            ValueError: One is out of its range, naming the setting.
+        """
         for name in ("resident", "start_timeout_s", "repetition_timeout_s"):
             check_positive(f"launcher.{name}", getattr(self, name))
         for name in ("cpus_per_cell", "gpus_per_cell"):

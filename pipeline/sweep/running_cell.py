@@ -1,25 +1,28 @@
 """Keep a cell's worker and its record while the sweep measures it.
 
 A `RunningCell` stores each repetition as it ends. A `BaselineControl` is a plain cell that a later
-group measures again; it stores its repetitions with the cells that it is interleaved with.
+group measures again; it stores its repetitions with the cells that it is interleaved with. A
+`Worker` is the process that holds a cell, a `Launcher` starts one: Ray, the tests and the GPU box
+each bring their own.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.cell.response import Response
 from pipeline.config.messages import masked
 from pipeline.record.record import CellRecord, Status, save_record, save_repetition
+from pipeline.sweep.build import PlannedCell
 from pipeline.sweep.cell_process import OWN, Repetition
-from pipeline.sweep.planned import PlannedCell
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import Worker, WorkerFailed
 from verify.base import Proof
 
 LOG_LINES = 30
@@ -53,17 +56,12 @@ class RunningCell:
 
     @property
     def runs(self) -> bool:
-        """Whether it has to be measured on."""
+        """Whether the cell has to be measured on."""
         return self.record.status is Status.UNFINISHED
 
-    @property
-    def is_control(self) -> bool:
-        """Whether it is a control: its repetitions are kept with other cells."""
-        return False
-
     def enough(self, stop_rule: StopRule) -> str:
-        """Say why it needs no more repetitions, or ""."""
-        return stop_rule.stop(self.record)
+        """Say why the cell needs no more repetitions, or ""."""
+        return stop_rule.stop(self.record.repetitions)
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time that a phase took."""
@@ -71,7 +69,11 @@ class RunningCell:
         self.record = replace(self.record, seconds=spent | {phase: spent.get(phase, 0.0) + seconds})
 
     def call(self, phase: str, timeout_s: float, *arguments: Any) -> tuple[Any, float]:
-        """Run one phase; return its result and the seconds that the driver waited."""
+        """Run a phase of the cell's worker; return its result and the seconds waited for it.
+
+        Raises:
+            WorkerFailed: There is no worker, or it raised, died or did not finish in time.
+        """
         begun = time.perf_counter()
         if self.worker is None:
             raise WorkerFailed(f"no worker for {phase}")
@@ -178,11 +180,6 @@ class BaselineControl(RunningCell):
         """Whether one of `others` still has to be measured, and the control has not failed."""
         return super().runs and any(other.runs for other in self.others)
 
-    @property
-    def is_control(self) -> bool:
-        """True: its repetitions are kept with `others`."""
-        return True
-
     def enough(self, stop_rule: StopRule) -> str:
         """Return "": the stop rules of `others` end the control too."""
         return ""
@@ -201,3 +198,56 @@ class BaselineControl(RunningCell):
                 other.keep_control(self.record.cell_id, repetition.responses)
         kept = (*self.record.repetitions, repetition.responses)
         self.record = replace(self.record, repetitions=kept)
+
+
+@dataclass(frozen=True)
+class Launcher(ABC):
+    """Starts the workers of a sweep: in Ray (`pipeline.sweep.ray_launcher`), or here in tests.
+
+    Attributes:
+        address: `local` starts what is needed on this machine for the sweep; another one is that
+            of a cluster that runs.
+        resident: Most cells that are loaded at once and measured in turns.
+        gpus_per_cell: GPUs reserved for a cell; 0 is what the engine asks for.
+        start_timeout_s: Longest warm-up, and longest start; an engine's own time-out goes before
+            it if it is longer.
+        repetition_timeout_s: Longest turn: one prompt, or a repetition's prompts all together
+            where an engine takes its machine whole.
+        on_busy: `wait` or `refuse` when another sweep runs on this machine.
+    """
+
+    address: str = "local"
+    resident: int = 8
+    gpus_per_cell: int = 0
+    start_timeout_s: float = 1800
+    repetition_timeout_s: float = 1800
+    on_busy: str = "refuse"
+
+    @abstractmethod
+    def connect(self) -> AbstractContextManager[int]:
+        """Make workers possible for the time of a sweep; gives the number of GPUs there."""
+
+    @abstractmethod
+    def spawn(self, mark: str, gpus: int, log: Path) -> Worker:
+        """Start a fresh worker process."""
+
+
+class Worker(Protocol):
+    """A process that holds one cell."""
+
+    def begin(self, phase: str, *arguments: Any) -> None:
+        """Begin a phase without waiting for it."""
+
+    def result(self, timeout_s: float) -> Any:
+        """Wait for the phase's result.
+
+        Raises:
+            WorkerFailed: It raised, died, or did not finish in time.
+        """
+
+    def kill(self) -> None:
+        """End the process and all that it started, whatever it is doing."""
+
+
+class WorkerFailed(Exception):
+    """A worker raised, died or hung; the text is the reason, one line."""

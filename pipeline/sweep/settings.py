@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.config.instantiate import build_part, check_numbers, check_types
 from pipeline.config.messages import masked
+from pipeline.sweep.running_cell import Launcher
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import Launcher
 from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
@@ -59,6 +59,7 @@ class Settings:
         _check_text("tracking.experiment", config.tracking.experiment)
         if config.cache:
             os.environ["SPECROI_CACHE"] = str(config.cache)  # for the workers
+        ours = [str(key) for key in config if key != "hydra"]
         return cls(
             runs=runs,
             resume=config.resume,
@@ -67,7 +68,7 @@ class Settings:
             tracking_uri=config.tracking.uri or f"sqlite:///{runs / 'mlflow.db'}",
             experiment=config.tracking.experiment,
             seed=config.sampling.seed,
-            config=masked(OmegaConf.to_yaml(OmegaConf.masked_copy(config, _without_hydra(config)))),
+            config=masked(OmegaConf.to_yaml(OmegaConf.masked_copy(config, ours))),
         )
 
     @property
@@ -124,11 +125,6 @@ def _check_text(setting: str, value: Any) -> None:
     if not isinstance(value, str) or not value.strip():
         shown = "null" if value is None else value
         raise ValueError(f"{setting}={shown}: must be a text; leave it out for the default")
-
-
-def _without_hydra(config: DictConfig) -> list[str]:
-    """Return the keys that are ours."""
-    return [str(key) for key in config if key != "hydra"]
 
 
 def _stop_rule(config: DictConfig) -> StopRule:

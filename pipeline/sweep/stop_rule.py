@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from pipeline.cell.response import Response
 from pipeline.config.instantiate import check_positive
 from pipeline.measure.statistics import half_width, noise
-from pipeline.record.record import CellRecord
 
 
 @dataclass(frozen=True)
 class StopRule:
-    """Precision and budgets that end the repetitions of a cell (see `stop_reason`).
+    """Precision and budgets that end the repetitions of a cell.
+
+    The interval here is that of repetition noise with the prompts held fixed (`half_width`), since
+    that is all that repeating can improve; the reported intervals are wider, over prompts.
 
     Attributes:
         precision: Wanted half-width of tok/s as a share of it.
-        max_seconds: Budget of generation time of one cell.
+        min_repetitions: Repetitions before `precision` may end a cell. Budgets end it even so.
+        max_repetitions: Budget of repetitions.
+        max_seconds: Budget of generation time, prefill included; a repetition that would pass it
+            is not begun. The first one always runs.
     """
 
     precision: float = 0.02
@@ -26,7 +31,11 @@ class StopRule:
     max_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges.
+
+        Raises:
+            ValueError: One is out of its range, or the least is more than the most.
+        """
         for name in ("precision", "min_repetitions", "max_repetitions", "max_seconds"):
             check_positive(f"measurement.{name}", getattr(self, name))
         if self.precision >= 1:
@@ -39,51 +48,23 @@ class StopRule:
                 f" measurement.max_repetitions={self.max_repetitions}; raise the second"
             )
 
-    def stop(self, record: CellRecord) -> str:
-        """Say why the cell needs no more repetitions, or ""."""
-        return stop_reason(
-            record.repetitions,
-            self.precision,
-            self.min_repetitions,
-            self.max_repetitions,
-            self.max_seconds,
-        )
-
-
-def stop_reason(
-    repetitions: Sequence[Sequence[Response]],
-    precision: float,
-    min_repetitions: int,
-    max_repetitions: int,
-    max_seconds: float,
-) -> str:
-    """Say why a cell should not be repeated again, or "" to go on.
-
-    The interval here is that of repetition noise with the prompts held fixed (`half_width`), since
-    that is all that repeating can improve; the reported intervals are wider, over prompts.
-
-    Args:
-        repetitions: Finished repetitions of the same prompts.
-        precision: Wanted half-width of tok/s as a share of it, such as 0.02.
-        min_repetitions: Repetitions before `precision` may end it. Budgets end it even so.
-        max_repetitions: Budget of repetitions.
-        max_seconds: Budget of generation time, prefill included; a repetition that would pass it
-            is not begun. The first one always runs.
-    """
-    count = len(repetitions)
-    if count == 0:
+    def stop(self, repetitions: Sequence[Sequence[Response]]) -> str:
+        """Say why the prompts need not be repeated again, or "" to go on."""
+        count = len(repetitions)
+        if count == 0:
+            return ""
+        width = half_width(repetitions)
+        seconds = sum(r.prefill_ms + r.decode_ms for rep in repetitions for r in rep) / 1000
+        if count >= self.min_repetitions and width <= self.precision:
+            return f"precise: ±{100 * width:.1f} % of tok/s after {count} repetitions"
+        after = f"{noise(repetitions)} of tok/s after {count} repetitions"
+        if count == 1:
+            after = "noise of tok/s unknown after 1 repetition"
+        if count == 2:
+            after = f"tok/s of its {noise(repetitions)}"
+        if count >= self.max_repetitions:
+            return f"max_repetitions {self.max_repetitions} reached: {after}"
+        if seconds * (count + 1) / count > self.max_seconds:
+            spent = f"{seconds:.1f} s spent, no time for another"
+            return f"max_seconds {self.max_seconds:g}: {spent}: {after}"
         return ""
-    width = half_width(repetitions)
-    seconds = sum(r.prefill_ms + r.decode_ms for rep in repetitions for r in rep) / 1000
-    if count >= min_repetitions and width <= precision:
-        return f"precise: ±{100 * width:.1f} % of tok/s after {count} repetitions"
-    after = f"{noise(repetitions)} of tok/s after {count} repetitions"
-    if count == 1:
-        after = "noise of tok/s unknown after 1 repetition"
-    if count == 2:
-        after = f"tok/s of its {noise(repetitions)}"
-    if count >= max_repetitions:
-        return f"max_repetitions {max_repetitions} reached: {after}"
-    if seconds * (count + 1) / count > max_seconds:
-        return f"max_seconds {max_seconds:g}: {seconds:.1f} s spent, no time for another: {after}"
-    return ""

@@ -25,7 +25,6 @@ class Workload(Protocol):
     @property
     def name(self) -> str:
         """The workload's name in tables and tags."""
-        ...
 
     def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
         """Return the prompts in the order in which every cell answers them.
@@ -38,7 +37,6 @@ class Workload(Protocol):
             ValueError: The prompts cannot be had or one is not sound; the text names setting,
                 file and line.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from drafters.none import NoDrafter
 from pipeline.cell.cell import Cell, Parallelism, Sampling
 from pipeline.cell.response import Response
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell
 from pipeline.target.target import Target
 from pipeline.workload.prompts import Prompt
 from pipeline.workload.sources import Jsonl

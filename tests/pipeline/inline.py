@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.sweep.cell_process import CellProcess
+from pipeline.sweep.running_cell import WorkerFailed
 from pipeline.sweep.settings import Settings
 from pipeline.sweep.stop_rule import StopRule
-from pipeline.sweep.workers import WorkerFailed
 
 
 @dataclass

@@ -38,7 +38,7 @@ from pipeline.engine.sglang.server import Launch, Server, TimeOuts, start_server
 from pipeline.engine.sglang.trace import AllReduces, all_reduces, wait_for_trace
 from pipeline.engine.sglang.versions import checked_version, names
 from pipeline.machine.cache import cache_root
-from pipeline.machine.cpu_load import OtherProcesses
+from pipeline.machine.provenance import OtherProcesses
 from pipeline.workload.prompts import Prompt
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pipeline.cell.response import Response
 from pipeline.engine.torch import accept
 from pipeline.engine.torch.llama import KVCache
 from pipeline.engine.torch.prefill import Prefill
-from pipeline.machine.cpu_load import OtherProcesses
+from pipeline.machine.provenance import OtherProcesses
 from pipeline.workload.prompts import Prompt
 from verify.base import StepInput, StepOutput, VerifyStep
 

@@ -21,7 +21,6 @@ class Prefill(Protocol):
 
     def __call__(self, tokens: Sequence[int]) -> StepOutput:
         """Return the last row's logits, best and margin, and the features of every row."""
-        ...
 
 
 class Forwards(Protocol):
@@ -29,7 +28,6 @@ class Forwards(Protocol):
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run the step's rows and write their keys and values."""
-        ...
 
 
 class ReadsPrompts(Protocol):
@@ -45,7 +43,6 @@ class ReadsPrompts(Protocol):
         Returns:
             Logits, best and margin of the last row ([1, V], [1], [1]); features of all rows.
         """
-        ...
 
 
 class EagerPrefill:

@@ -1,4 +1,4 @@
-"""Serve one version's cells from a process of its own, which `versions.process` starts.
+"""Serve one version's cells from a process of its own, which `versions.version` starts.
 
     python -P child.py FOLDER
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.gate.arm import arm
-from pipeline.gate.comparable import differences
 from pipeline.gate.exact import Weight, exact_findings
 from pipeline.gate.reference import dump, load, new_reference
+from pipeline.gate.validity import differences
 from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 from verify.base import Proof
 

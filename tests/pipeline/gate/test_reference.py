@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.arm import arm
 from pipeline.gate.outcome import GateVerdict
-from pipeline.gate.reference import dump, figures, load, new_reference, read
+from pipeline.gate.reference import compare_recorded, dump, figures, load, new_reference, read
 from pipeline.gate.settings import read as read_settings
 from pipeline.gate.validity import refusals
 from pipeline.record.record import Status

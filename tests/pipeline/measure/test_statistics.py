@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.measure.statistics import bootstrap, half_width, student
-from pipeline.sweep.stop_rule import stop_reason
+from pipeline.sweep.stop_rule import StopRule
 from tests.pipeline.synthetic import make_plain
 
 # Printed tables of Student's t, 97.5 %.
@@ -86,16 +86,16 @@ def repetitions(*rates_per_prompt):
 def test_prompts_that_differ_never_keep_a_cell_from_being_precise():
     same = repetitions(*[(10.0, 30.0, 90.0)] * 3)
     assert half_width(same) == 0
-    assert stop_reason(same, 0.02, 3, 20, 300) == "precise: ±0.0 % of tok/s after 3 repetitions"
+    assert StopRule(0.02, 3, 20, 300).stop(same) == "precise: ±0.0 % of tok/s after 3 repetitions"
 
 
 def test_noise_of_whole_repetitions_keeps_a_cell_running_until_it_averages_out():
     # tok/s of 100, 99 and 101: t(2) 4.303 x 1 % / sqrt 3 = 2.48 %.
     three = repetitions(*[(1000 / rate,) for rate in (100, 99, 101)])
     assert half_width(three) == pytest.approx(0.0248, abs=1e-4)
-    assert stop_reason(three, 0.02, 3, 20, 300) == ""
+    assert StopRule(0.02, 3, 20, 300).stop(three) == ""
     six = three * 2
-    assert stop_reason(six, 0.02, 3, 20, 300) == "precise: ±0.9 % of tok/s after 6 repetitions"
+    assert StopRule(0.02, 3, 20, 300).stop(six) == "precise: ±0.9 % of tok/s after 6 repetitions"
 
 
 def test_the_stop_rules_interval_covers_the_true_speed_as_often_as_it_says():
@@ -109,26 +109,27 @@ def test_the_stop_rules_interval_covers_the_true_speed_as_often_as_it_says():
 
 def test_each_budget_ends_a_noisy_cell_and_says_so():
     noisy = repetitions((10.0,), (12.0,), (9.0,))
-    assert stop_reason(noisy, 0.02, 3, 3, 300).startswith("max_repetitions 3 reached: ±35.4 %")
+    assert StopRule(0.02, 3, 3, 300).stop(noisy).startswith("max_repetitions 3 reached: ±35.4 %")
     # 0.1 s of prefill and 0.1 s of decode a repetition: a fourth would end at 0.8 s.
-    assert stop_reason(noisy, 0.02, 3, 20, 0.7) == (
+    assert StopRule(0.02, 3, 20, 0.7).stop(noisy) == (
         "max_seconds 0.7: 0.6 s spent, no time for another: ±35.4 % of tok/s after 3 repetitions"
     )
-    assert stop_reason(noisy, 0.02, 3, 20, 0.9) == ""
+    assert StopRule(0.02, 3, 20, 0.9).stop(noisy) == ""
 
 
 def test_one_repetition_says_nothing_about_noise():
     one = repetitions((10.0, 20.0))
-    assert stop_reason([], 0.02, 1, 1, 0.0) == ""
-    assert stop_reason(one, 0.5, 1, 20, 300) == ""
-    assert stop_reason(one, 0.5, 3, 1, 300) == (
+    assert StopRule(0.02, 1, 1, 0.1).stop([]) == ""
+    assert StopRule(0.5, 1, 20, 300).stop(one) == ""
+    assert StopRule(0.5, 1, 1, 300).stop(one) == (
         "max_repetitions 1 reached: noise of tok/s unknown after 1 repetition"
     )
 
 
 def test_of_two_repetitions_it_is_said_how_far_they_are_apart():
     two = repetitions((10.0,), (12.5,))  # 100 and 80 tok/s
-    assert stop_reason(two, 0.02, 2, 2, 300) == (
+    assert StopRule(0.02, 2, 2, 300).stop(two) == (
         "max_repetitions 2 reached: tok/s of its 2 repetitions 22.2 % apart"
     )
-    assert stop_reason(two, 2.0, 2, 2, 300).startswith("precise: ±141.2 % of tok/s after 2")
+    close = repetitions((10.0,), (10.05,))
+    assert StopRule(0.05, 2, 2, 300).stop(close).startswith("precise: ±3.2 % of tok/s after 2")

@@ -14,7 +14,7 @@ from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.workers import WorkerFailed
+from pipeline.sweep.running_cell import WorkerFailed
 from pipeline.track import load
 from tests.faults import tiny_engine
 from tests.faults.tiny_engine import TinyEngine, plan

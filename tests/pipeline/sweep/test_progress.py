@@ -17,7 +17,7 @@ def record():
 def test_without_a_terminal_every_line_is_plain(record):
     stream = io.StringIO()
     progress = Progress(2, 3, stream)
-    progress.starting(record)
+    progress.doing(f"starting {record.label}")
     progress.repeating(record)
     progress.repeated(record, 2.0)
     progress.ended(record.ended(Status.FAILED, "no weights"))
@@ -49,5 +49,5 @@ def test_a_line_that_is_too_long_for_the_terminal_is_cut(record, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     stream = io.StringIO()
     stream.isatty = lambda: True
-    Progress(2, 3, stream).starting(record)
+    Progress(2, 3, stream).doing(f"starting {record.label}")
     assert stream.getvalue() == "\r\x1b[K0 of 2 done · starting none ×"

@@ -129,7 +129,7 @@ def test_a_grid_of_servers_runs_on_a_cluster_that_was_started_elsewhere(
     byte_tokenizer().save(str(tmp_path / "target/tokenizer.json"))
     (tmp_path / "runs").mkdir()
     shutil.copy(empty_store, tmp_path / "runs")
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a a a"}\n')
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n')
     grid = ["drafter=none,ngram", "verify=graph_captured", f"engine.python={tools}/sglang-python"]
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", *SETTINGS, *grid],

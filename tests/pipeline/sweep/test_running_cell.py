@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.sweep.cell_process import OWN
-from pipeline.sweep.running_cell import merge, tail
-from pipeline.sweep.workers import WorkerFailed
+from pipeline.sweep.running_cell import WorkerFailed, merge, tail
 from verify.base import Proof
 
 PROOF = Proof("cuda_graph", 100, 99, "fp16", "fused")

@@ -8,7 +8,7 @@ from pipeline.cell.cell import Parallelism
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.counts import Records, StepRecord
 from pipeline.engine.sglang.evidence import Evidence
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell
 from pipeline.track.metrics import own_metrics
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 

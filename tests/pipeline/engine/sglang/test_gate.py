@@ -5,15 +5,14 @@ import time
 
 import pytest
 
-from pipeline.gate.against_recorded import compare_recorded
 from pipeline.gate.command import Measured
 from pipeline.gate.outcome import GateVerdict
-from pipeline.gate.reference import dump, load, new_reference
+from pipeline.gate.reference import compare_recorded, dump, load, new_reference
 from pipeline.gate.settings import read
 from pipeline.gate.validity import refusals
 from pipeline.record.sweep_folder import SweepFolder
+from pipeline.sweep.build import PlannedCell
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.planned import PlannedCell
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from tests.pipeline.inline import InlineLauncher, make_settings
 

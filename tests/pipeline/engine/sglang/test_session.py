@@ -14,7 +14,7 @@ from pipeline.judge.identities import own_fault
 from pipeline.measure import measure
 from pipeline.measure.loops import looping_prompts
 from pipeline.record.record import Status
-from pipeline.sweep.planned import PlannedCell
+from pipeline.sweep.build import PlannedCell
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from verify.breakdown import Breakdown
 from verify.extend import Extend

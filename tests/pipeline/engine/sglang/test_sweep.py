@@ -12,8 +12,8 @@ from pipeline.cell.cell import Sampling
 from pipeline.judge.comparison import judge
 from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
+from pipeline.sweep.build import PlannedCell
 from pipeline.sweep.launch import run_sweep
-from pipeline.sweep.planned import PlannedCell
 from pipeline.sweep.running_cell import RunningCell
 from pipeline.sweep.stop_rule import StopRule
 from tests.pipeline.engine.sglang.prompts import PROMPTS

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.gate.decision.power import power_of
-from pipeline.gate.decision.promise import Promise, gate_stops, plan_rounds
+from pipeline.gate.decision.promise import Promise, gate_stops, plan_rounds, power_of
 
 PLAN = plan_rounds(prompts=12, max_rounds=4, metrics=2, promise=Promise())
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.gate.decision.prediction import RunFigure, against_recorded, quantile, run_figure
+from pipeline.gate.decision.over_runs import RunFigure, against_recorded, quantile, run_figure
 from pipeline.gate.decision.promise import Promise
 from pipeline.gate.decision.sequential import Verdict
 

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pipeline.gate.decision.trend import trend
+from pipeline.gate.decision.over_runs import trend
 
 
 def series(number, runs, change=0.0, seed=0):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from pipeline.gate.versions.checkout import Tree
-from pipeline.gate.versions.process import Side, SideFailed
+from pipeline.gate.versions.version import Side, SideFailed
 from tests.pipeline.gate.small_versions import make_version
 
 JOBS = [["drafter=none", "verify=graph_captured"]]

@@ -10,8 +10,15 @@ from pipeline.gate.arm import arm
 from pipeline.gate.decision.promise import Promise
 from pipeline.gate.decision.sequential import MetricVerdict, Verdict
 from pipeline.gate.exact import Finding, Weight
-from pipeline.gate.outcome import GateVerdict, Outcome
-from pipeline.gate.write import facts, github_lines, junit, markdown, terminal
+from pipeline.gate.outcome import (
+    GateVerdict,
+    Outcome,
+    facts,
+    github_lines,
+    junit,
+    markdown,
+    terminal,
+)
 from tests.pipeline.synthetic import make_record, make_response
 
 FOUND = Finding("output", Weight.CHANGED, "ngram", "'a|b' (7) instead of 'c' (8)", "copy-1", 3)
