@@ -130,12 +130,10 @@ class CompiledForward(Protocol):
     @property
     def ways(self) -> tuple[str, ...]:
         """How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first."""
-        ...
 
     @property
     def sums(self) -> dict[str, int]:
         """Blocks that ended by each way to sum, as the compiled code counted them."""
-        ...
 
     def summing(self, way: str) -> CompiledForward:
         """Return the same plan with another way to sum over ranks, and counts of its own.
@@ -143,19 +141,16 @@ class CompiledForward(Protocol):
         Raises:
             ValueError: The plan cannot sum so.
         """
-        ...
 
     def join(
         self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
     ) -> tuple[Tensor, Tensor, float]:
         """End a block alone, `times` over: return the norm, the residual and the seconds."""
-        ...
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return logits, best, margin and features of a step's rows, as in `StepOutput`."""
-        ...
 
 
 class Join(Protocol):
@@ -175,7 +170,6 @@ class Join(Protocol):
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         """Return the norm of `residual + sum of the ranks' deltas`, [W, H], and that sum."""
-        ...
 
 
 class TargetModel(Protocol):
@@ -184,45 +178,36 @@ class TargetModel(Protocol):
     @property
     def shape(self) -> TargetShape:
         """The model's shape."""
-        ...
 
     @property
     def device(self) -> device:
         """Where weights and cache live."""
-        ...
 
     @property
     def plan(self) -> CompiledForward | None:
         """The compiled forward, on a CPU with a C compiler."""
-        ...
 
     @property
     def linear(self) -> str:
         """Which matrix product the eager forward runs, with its weight format."""
-        ...
 
     @property
     def attention(self) -> str:
         """Which attention the eager forward runs."""
-        ...
 
     @property
     def join(self) -> Join:
         """What ends each block."""
-        ...
 
     def with_join(self, join: Join) -> TargetModel:
         """Return the same weights and cache with another end of each block."""
-        ...
 
     @property
     def caches(self) -> tuple[Tensor, Tensor]:
         """Keys and values, [L, KV, S, D] each; one storage for the model's lifetime."""
-        ...
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward over the step's rows and write their keys and values."""
-        ...
 
     def forward_static(
         self,
@@ -240,7 +225,6 @@ class TargetModel(Protocol):
         Returns:
             logits, best and margin as in `StepOutput`, and features, [W, C * H] (C may be 0).
         """
-        ...
 
 
 class VerifyStep(Protocol):
@@ -248,20 +232,16 @@ class VerifyStep(Protocol):
 
     def __call__(self, step: StepInput) -> StepOutput:
         """Run the target over root and draft tokens. A step of fixed width pads by itself."""
-        ...
 
     @property
     def proof(self) -> Proof:
         """Counts since the step was built or last reset."""
-        ...
 
     def reset_counts(self) -> None:
         """Forget the counts, so that warm-up does not prove anything."""
-        ...
 
     def close(self) -> None:
         """Free what the step holds."""
-        ...
 
 
 class VerifyBackend(Protocol):
@@ -270,11 +250,9 @@ class VerifyBackend(Protocol):
     @property
     def name(self) -> str:
         """The backend's name in tables and tags."""
-        ...
 
     def contradiction(self, proof: Proof) -> str | None:
         """Say how the proof contradicts the label, or None. A contradicted cell is void."""
-        ...
 
 
 @runtime_checkable
@@ -287,7 +265,6 @@ class BuildsStep(Protocol):
         Raises:
             ValueError: This model, width or machine cannot run the backend.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -311,7 +288,6 @@ class ServesVerify(Protocol):
 
     def server_mode(self) -> ServerMode:
         """Say what the server must do; the engine turns it into arguments."""
-        ...
 
 
 @runtime_checkable
@@ -321,4 +297,3 @@ class NeedsRanks(Protocol):
     @property
     def min_ranks(self) -> int:
         """Fewest tensor-parallel ranks."""
-        ...

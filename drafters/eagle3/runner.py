@@ -37,7 +37,6 @@ class Runner(Protocol):
             features: [N, 3 * H] float32.
             start: Rows read before; row i goes to slot and position `start + i`.
         """
-        ...
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
         """Run rows that go on from the head's own output.
@@ -50,11 +49,9 @@ class Runner(Protocol):
                 rows themselves are the last W; a row's position is `start` plus the number of
                 slots that it attends, minus one.
         """
-        ...
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
         """Extend, then follow the best slot `length` times; return the slots."""
-        ...
 
 
 class EagerRunner:

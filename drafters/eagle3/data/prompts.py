@@ -41,7 +41,6 @@ class PromptSource(Protocol):
 
         Returns nothing when the source is exhausted.
         """
-        ...
 
 
 class Workload(Hashable, Protocol):
@@ -49,7 +48,6 @@ class Workload(Hashable, Protocol):
 
     def load(self, target: Any, cache: Path) -> Sequence[Any]:
         """Return prompts; each has `tokens`."""
-        ...
 
 
 @dataclass(frozen=True)

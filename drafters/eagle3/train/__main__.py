@@ -48,15 +48,12 @@ class Log(Protocol):
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
-        ...
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Take values at a step."""
-        ...
 
     def end(self, folder: Path) -> None:
         """Take the finished head's folder."""
-        ...
 
 
 class Evaluate(Protocol):
@@ -64,7 +61,6 @@ class Evaluate(Protocol):
 
     def __call__(self, folder: Path, cache: Path) -> dict[str, float]:
         """Return metrics of the head in `folder`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,12 @@ class Tokenizer(Protocol):
     @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end a response."""
-        ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return a text's token ids."""
-        ...
 
     def render(self, messages: Sequence[dict[str, str]]) -> str:
         """Return a conversation with the chat template applied."""
-        ...
 
 
 class Checkpoint(Protocol):
@@ -47,15 +44,12 @@ class Checkpoint(Protocol):
 
     def shape(self) -> TargetShape:
         """Return the model's shape."""
-        ...
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor by its Hugging Face name."""
-        ...
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer."""
-        ...
 
 
 class States(NamedTuple):

@@ -35,29 +35,23 @@ class Kernels(Protocol):
         dtype: torch.dtype,
     ) -> Rows:
         """Put a step into the form that layers use; `rotary` holds cos and sin of the rows."""
-        ...
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x, [W, in], times the transpose of `weight`, [out, in]."""
-        ...
 
     def gated(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return silu(gate) * up, [W, I], for gates and ups in one `weight`, [2 * I, in]."""
-        ...
 
     def logits(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the head's product, [W, V] float32."""
-        ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Return x, [W, H], scaled to unit root mean square and by `weight`."""
-        ...
 
     def add_rms_norm(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         """Return the norm of `residual + delta`, and that sum."""
-        ...
 
     def attend(
         self, qkv: Tensor, rows: Rows, keys: Tensor, values: Tensor, num_heads: int
@@ -74,11 +68,9 @@ class Kernels(Protocol):
         Returns:
             [W, N * D].
         """
-        ...
 
     def best_and_margin(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return each row's argmax and how far it leads the second best."""
-        ...
 
 
 # Overlapping launches and bulk prefetches: Hopper and later.

@@ -21,7 +21,6 @@ class Prefill(Protocol):
 
     def __call__(self, tokens: Sequence[int]) -> StepOutput:
         """Return the last row's logits, best and margin, and the features of every row."""
-        ...
 
 
 class Forwards(Protocol):
@@ -29,7 +28,6 @@ class Forwards(Protocol):
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run the step's rows and write their keys and values."""
-        ...
 
 
 class ReadsPrompts(Protocol):
@@ -37,7 +35,6 @@ class ReadsPrompts(Protocol):
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
         """Run the rows in order, each attending all before it."""
-        ...
 
 
 class EagerPrefill:

@@ -32,7 +32,6 @@ class Loads(Protocol):
 
     def __call__(self, shard: Shard, device: torch.device) -> Llama:
         """Return the target with this rank's weights and cache; joins and head are still local."""
-        ...
 
 
 @dataclass(frozen=True)
