@@ -67,8 +67,7 @@ class FusedAllreduce:
         import torch.distributed as dist
 
         from verify.gpu.cuda_graph import CudaGraphStep
-        from verify.gpu.peer_memory.allreduce import PeerAllReduce
-        from verify.gpu.peer_memory.join import FusedJoin
+        from verify.gpu.peer_memory.allreduce import FusedJoin, PeerAllReduce
 
         assert dist.group.WORLD is not None
         peers = PeerAllReduce(dist.group.WORLD, model.device, width * model.shape.hidden_size)
