@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 if (
     TYPE_CHECKING
 ):  # configs and reports read this module without the seconds that torch takes to load
-    from torch import Tensor, device
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,13 @@ class Proof:
 
 
 class CompiledForward(Protocol):
-    """A whole forward compiled ahead for this machine's CPU, sharing the model's cache."""
+    """A whole forward compiled ahead for this machine's CPU, sharing the model's cache.
 
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first."""
+    Attributes:
+        ways: How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first.
+    """
+
+    ways: tuple[str, ...]
 
     @property
     def sums(self) -> dict[str, int]:
@@ -173,38 +176,27 @@ class Join(Protocol):
 
 
 class TargetModel(Protocol):
-    """A loaded target with its static key-value cache, batch 1."""
+    """A loaded target with its static key-value cache, batch 1.
 
-    @property
-    def shape(self) -> TargetShape:
-        """The model's shape."""
+    Attributes:
+        device: Where weights and cache live.
+        plan: The compiled forward, on a CPU with a C compiler.
+        linear: Which matrix product the eager forward runs, with its weight format.
+        attention: Which attention the eager forward runs.
+        join: What ends each block.
+        caches: Keys and values, [L, KV, S, D] each; one storage for the model's lifetime.
+    """
 
-    @property
-    def device(self) -> device:
-        """Where weights and cache live."""
-
-    @property
-    def plan(self) -> CompiledForward | None:
-        """The compiled forward, on a CPU with a C compiler."""
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product the eager forward runs, with its weight format."""
-
-    @property
-    def attention(self) -> str:
-        """Which attention the eager forward runs."""
-
-    @property
-    def join(self) -> Join:
-        """What ends each block."""
+    shape: TargetShape
+    device: torch.device
+    plan: CompiledForward | None
+    linear: str
+    attention: str
+    join: Join
+    caches: tuple[Tensor, Tensor]
 
     def with_join(self, join: Join) -> TargetModel:
         """Return the same weights and cache with another end of each block."""
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, [L, KV, S, D] each; one storage for the model's lifetime."""
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward over the step's rows and write their keys and values."""

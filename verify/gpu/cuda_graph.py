@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 
 from verify.base import Proof, StepInput, StepOutput, TargetModel
-from verify.device_timer import DeviceTimer
-from verify.padding import pad
+from verify.step import DeviceTimer, pad
 
 # Eager runs before the capture: kernels are compiled and libraries choose their algorithms there.
 _WARM_UPS = 3

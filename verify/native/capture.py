@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from verify.base import CompiledForward, Proof, StepInput, StepOutput, TargetModel
-from verify.padding import pad, unpad
+from verify.step import pad
 
 Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
@@ -31,8 +31,9 @@ class _CapturedStep:
         self._num_steps += 1
         began = time.perf_counter()
         logits, best, margin, features = self._replay(pad(step, self._width))
-        ms = (time.perf_counter() - began) * 1e3
-        return unpad(StepOutput(logits, best, margin, features, ms), len(step.tokens))
+        ms, rows = (time.perf_counter() - began) * 1e3, slice(len(step.tokens))
+        features = None if features is None else features[rows]
+        return StepOutput(logits[rows], best[rows], margin[rows], features, ms)
 
     @property
     def proof(self) -> Proof:
@@ -143,13 +144,5 @@ class _Static(nn.Module):
         super().__init__()
         self._forward = model.forward_static
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        start: Tensor,
-        keys: Tensor,
-        values: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self._forward(tokens, positions, mask, start, keys, values)
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self._forward(*tensors)

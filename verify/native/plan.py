@@ -95,7 +95,7 @@ class Plan:
         caches = (key_cache, value_cache)
         self._layout = Layout(shape, weights, caches, room, capture_layers, ranks)
         self.ranks, self._shape = ranks, shape
-        self.ways = ("shared_memory", "gloo", "fused") if ranks else ("none",)
+        self.ways: tuple[str, ...] = ("shared_memory", "gloo", "fused") if ranks else ("none",)
         self._plan_at = ctypes.addressof(self._layout.plan)
         self._layout.allocate_scratch(library.native_scratch(self._plan_at))
         self._feature_size = len(capture_layers) * shape.hidden_size

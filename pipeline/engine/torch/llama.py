@@ -9,11 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.engine.torch import ops
-from pipeline.engine.torch.kernels import Kernels, kernels_for
-from pipeline.engine.torch.ops import Rows
+from pipeline.engine.torch.kernels import Kernels, Rows, kernels_for, rotary_table
 from verify.base import CompiledForward, Join, StepInput, StepOutput, TargetShape
-from verify.device_timer import DeviceTimer
+from verify.step import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
 
@@ -90,40 +88,24 @@ class Llama:
 
         Kernels are by default the fastest for the cache's device and type.
         """
-        self.shape = shape
-        self.weights = weights
-        self.cache = cache
+        self.shape, self.weights, self.cache = shape, weights, cache
         self.capture_layers = capture_layers
-        self.kernels = kernels or kernels_for(cache.keys.device, cache.keys.dtype)
+        self.caches, self.device = (cache.keys, cache.values), cache.keys.device
+        self.kernels = kernels or kernels_for(self.device, cache.keys.dtype)
+        self.linear, self.attention = weights.linear, self.kernels.attention
         self.join: Join = join or LocalJoin(self.kernels)
-        self.device = cache.keys.device
         self.num_kv_heads = cache.keys.shape[1]
         self.num_heads = self.num_kv_heads * shape.num_heads // shape.num_kv_heads
-        table = ops.rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
+        table = rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = (part.to(self.device) for part in table)
         self._timer = DeviceTimer(self.device)
         self.plan: CompiledForward | None = None
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product runs."""
-        return self.weights.linear
-
-    @property
-    def attention(self) -> str:
-        """Which attention runs."""
-        return self.kernels.ATTENTION
 
     def with_join(self, join: Join) -> Llama:
         """Return the same weights and cache with another end of each block."""
         other = copy.copy(self)
         other.join = join
         return other
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of the cache."""
-        return self.cache.keys, self.cache.values
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run the rows of a step eagerly; looks at the slots in use and no others."""

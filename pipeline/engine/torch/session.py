@@ -13,7 +13,7 @@ from pipeline.cell.response import Response
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.parallel.leader import ParallelLlama
-from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill, ReadsPrompts
+from pipeline.engine.torch.prefill import Prefill, ReadsPrompts, eager_prefill, planned_prefill
 from pipeline.engine.torch.threads import available_cores, calibrated_threads
 from pipeline.engine.torch.weights import DenseLoader, PackedLoader, dense_weights, packed_weights
 from pipeline.machine.cache import cache_root
@@ -188,8 +188,8 @@ class TorchSession:
     def _prefill(self) -> Prefill:
         """Return the fastest prefill that there is; all verify backends get the same one."""
         if self._model.plan is not None:
-            return PlannedPrefill(cast(ReadsPrompts, self._model.plan))
-        return EagerPrefill(self._model)
+            return partial(planned_prefill, cast(ReadsPrompts, self._model.plan))
+        return partial(eager_prefill, self._model.forward)
 
     def _calibrate(self, shape: TargetShape) -> int:
         """Measure which number of threads decodes fastest; without kernels, leave it to torch.

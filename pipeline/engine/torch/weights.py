@@ -13,14 +13,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch import ops
-from pipeline.engine.torch.kernels import Kernels, kernels_for
+from pipeline.engine.torch.kernels import Kernels, kernels_for, silu_and_multiply
 from pipeline.engine.torch.llama import KVCache, Layer, Llama, Matrix, Weights
 from pipeline.engine.torch.parallel.shards import Shard
 from verify.base import TargetShape
 from verify.native.build import load as load_native
-from verify.native.linear import Linear
-from verify.native.packed import Packed
+from verify.native.packed import Linear, Packed
 from verify.native.plan import Plan, memory_sizes
 from verify.native.ranks import Place, RankMemory
 
@@ -72,7 +70,7 @@ def dense_weights(
         layers=_layers(shape, load, matrix, gated),
         norm=load(NORM),
         head=lambda x: run.logits(x, head),
-        linear=f"{run.NAME} {str(dtype).removeprefix('torch.')}",
+        linear=f"{run.name} {str(dtype).removeprefix('torch.')}",
     )
 
 
@@ -93,7 +91,7 @@ def packed_weights(
 
     def gated(*names: str) -> Matrix:
         both = matrix(*names)
-        return lambda x: ops.silu_and_multiply(both(x))
+        return lambda x: silu_and_multiply(both(x))
 
     head = packed[EMBEDDING if shape.tie_word_embeddings else HEAD]
     formats = sorted({block.fmt for block in packed.values()})

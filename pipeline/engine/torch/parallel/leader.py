@@ -25,7 +25,7 @@ from pipeline.engine.torch.llama import KVCache, Weights
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.rank import Loads, Ranks, follow, packed
 from pipeline.engine.torch.parallel.shards import shards
-from verify.base import BuildsStep, Join, Proof, StepInput, StepOutput, TargetShape, VerifyStep
+from verify.base import BuildsStep, Proof, StepInput, StepOutput, TargetShape, VerifyStep
 from verify.native.plan import Plan, PlanOutput
 from verify.ranks import ENVIRONMENT
 
@@ -89,11 +89,6 @@ class ParallelLlama:
         return tuple(psutil.Process(process.pid) for process in self._followers)
 
     @property
-    def device(self) -> torch.device:
-        """Where rank 0's part lives."""
-        return self.local.device
-
-    @property
     def weights(self) -> Weights:
         """Rank 0's weights; the embedding is whole on every rank."""
         return self.local.weights
@@ -102,21 +97,6 @@ class ParallelLlama:
     def linear(self) -> str:
         """Which matrix product runs."""
         return self.local.linear
-
-    @property
-    def attention(self) -> str:
-        """Which attention runs."""
-        return self.local.attention
-
-    @property
-    def join(self) -> Join:
-        """What ends each block."""
-        return self.local.join
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Rank 0's keys and values."""
-        return self.local.caches
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward on all ranks."""
