@@ -150,6 +150,15 @@ class CompiledForward(Protocol):
     ) -> tuple[Tensor, Tensor, float]:
         """End a block alone, `times` over: return the norm, the residual and the seconds."""
 
+    def prefill(
+        self, tokens: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Run [N] int64 tokens in order, each attending all before it.
+
+        Returns:
+            Logits, best and margin of the last row ([1, V], [1], [1]), and features of all rows.
+        """
+
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -6,7 +6,7 @@ the device; the two share weights and mathematics, and a test holds them to each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -222,13 +222,7 @@ class Target:
         return hidden + functional.linear(functional.silu(gate) * up, layer.down)
 
 
-class _Load(Protocol):
-    """Loads tensors by name, stacked."""
-
-    def __call__(self, *names: str) -> Tensor: ...
-
-
-def _layer(load: _Load, number: int) -> _Layer:
+def _layer(load: Callable[..., Tensor], number: int) -> _Layer:
     prefix = f"model.layers.{number}"
     return _Layer(
         input_norm=load(f"{prefix}.input_layernorm"),

@@ -112,11 +112,12 @@ class Llama:
         self._timer.start()
         tokens, positions, mask = (part.to(self.device) for part in step[:3])
         start = torch.tensor(step.start, device=self.device)
-        rows = self.rows(tokens, positions, mask, start, step.start + len(tokens))
-        logits, features = self.run(rows, *self.caches)
-        best, margin = self.kernels.best_and_margin(logits)
+        logits, best, margin, features = self.forward_static(
+            tokens, positions, mask, start, *self.caches, num_slots=step.start + len(tokens)
+        )
         self._timer.stop()
-        return StepOutput(logits, best.cpu(), margin.cpu(), features, self._timer.ms())
+        kept = features if self.capture_layers else None
+        return StepOutput(logits, best.cpu(), margin.cpu(), kept, self._timer.ms())
 
     def forward_static(
         self,
@@ -126,29 +127,24 @@ class Llama:
         start: Tensor,
         keys: Tensor,
         values: Tensor,
+        num_slots: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the rows of a step over the whole cache, in shapes that a capture can replay."""
-        rows = self.rows(tokens, positions, mask, start, self.cache.capacity)
-        logits, features = self.run(rows, keys, values)
-        best, margin = self.kernels.best_and_margin(logits)
-        if features is None:
-            features = logits.new_empty(tokens.shape[0], 0)
-        return logits, best, margin, features
+        """Run the rows of a step in shapes that a capture can replay; see `TargetModel`.
 
-    def rows(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
-    ) -> Rows:
-        """Put a step into the form that layers use; all tensors are on the device."""
+        `num_slots` are looked at, by default the whole cache.
+        """
         rotary = (self._cos[positions], self._sin[positions])
-        dtype = self.cache.keys.dtype
-        return self.kernels.step_rows(tokens, mask, start, num_slots, rotary, dtype)
+        most, dtype = num_slots or self.cache.capacity, self.cache.keys.dtype
+        rows = self.kernels.step_rows(tokens, mask, start, most, rotary, dtype)
+        logits, features = self._run(rows, keys, values)
+        return logits, *self.kernels.best_and_margin(logits), features
 
-    def run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return logits, [W, V] float32, and features, [W, C * H]; writes keys and values."""
+    def _run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits, [W, V] float32, and features, [W, C * H]; write keys and values."""
         weights, eps = self.weights, self.shape.rms_norm_eps
         residual = weights.embedding[rows.tokens]
         x = self.kernels.rms_norm(residual, weights.layers[0].input_norm, eps)
-        captured = []
+        captured = [residual.new_empty(residual.shape[0], 0)]
         next_norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.norm]
         for number, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
             if number in self.capture_layers:
@@ -156,7 +152,7 @@ class Llama:
             attended = self._attend(layer, x, rows, keys[number], values[number])
             x, residual = self.join(attended, residual, layer.post_norm, eps)
             x, residual = self.join(layer.down(layer.gated(x)), residual, next_norm, eps)
-        return weights.head(x).float(), torch.cat(captured, dim=-1).float() if captured else None
+        return weights.head(x).float(), torch.cat(captured, dim=-1).float()
 
     def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         """Return the attention block's output, [W, H]; keys and values are this layer's."""

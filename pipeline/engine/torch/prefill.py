@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from verify.base import StepInput, StepOutput
-from verify.native.plan import PlanOutput
 
 # Rows of one eager prefill forward: a [rows, slots] mask and logits stay small.
 CHUNK = 512
 # Reads a prompt into an empty cache; returns what the two functions below do.
 Prefill = Callable[[Sequence[int]], StepOutput]
-
-
-class ReadsPrompts(Protocol):
-    """A compiled forward, on one rank or on several."""
-
-    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Run [N] int64 tokens in order, each attending all before it."""
+_Planned = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
 
 def eager_prefill(forward: Callable[[StepInput], StepOutput], tokens: Sequence[int]) -> StepOutput:
@@ -42,8 +34,8 @@ def eager_prefill(forward: Callable[[StepInput], StepOutput], tokens: Sequence[i
     return StepOutput(out.logits[-1:], out.best[-1:], out.margin[-1:], every, out.device_ms)
 
 
-def planned_prefill(plan: ReadsPrompts, tokens: Sequence[int]) -> StepOutput:
-    """Read a prompt from slot 0 on by the compiled forward; return what `eager_prefill` does."""
+def planned_prefill(prefill: _Planned, tokens: Sequence[int]) -> StepOutput:
+    """Read a prompt from slot 0 on by a plan's `prefill`; return what `eager_prefill` does."""
     began = time.perf_counter()
-    out = plan.prefill(torch.tensor(tokens), torch.arange(len(tokens)))
+    out = prefill(torch.tensor(tokens), torch.arange(len(tokens)))
     return StepOutput(*out, (time.perf_counter() - began) * 1e3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,9 +157,8 @@ class DenseLoader:
         """Return the target with this rank's weights and cache."""
         shape = shard.shape
         tensors = shard.of(lambda name: self.checkpoint.tensor(name, device))
-        # The head is this rank's rows, so it is a matrix of its own even where it is tied.
-        untied = replace(shape, tie_word_embeddings=False)
-        weights = dense_weights(untied, tensors, self.dtype, device)
+        # Of several ranks' heads each is some rows, so a matrix of its own even where it is tied.
+        weights = dense_weights(shard.own_shape, tensors, self.dtype, device)
         cache = KVCache(shape, self.capacity, self.dtype, device, len(shard.kv_heads))
         return Llama(shape, weights, cache, self.capture_layers)
 
@@ -193,19 +192,26 @@ class PackedLoader:
         cache = KVCache(shape, self.capacity, torch.float32, device, shape.num_kv_heads)
         weights = packed_weights(shape, tensor, packed, library, self.threads)
         model = Llama(shard.shape, weights, cache, self.capture_layers)
-        norms = {name: tensor(name) for name in self.checkpoint.names if name not in whole}
-        model.plan = Plan(
-            shape,
-            {**norms, **packed},
-            cache.keys,
-            cache.values,
+        model.plan = self.plan(shard, packed, cache)
+        return model
+
+    def plan(self, shard: Shard, packed: Mapping[str, Packed], cache: KVCache) -> Plan:
+        """Compile the whole forward of a rank over its blocks and cache.
+
+        Raises:
+            ValueError: There is no compiler, or the target's shape cannot be run.
+        """
+        names = (name for name in self.checkpoint.names if name not in packed)
+        return Plan(
+            shard.own_shape,
+            {**{name: self.checkpoint.tensor(name) for name in names}, **packed},
+            *(cache.keys, cache.values),
             threads=self.threads,
             max_width=self.width,
             capture_layers=self.capture_layers,
-            library=library,
+            library=load_native(self.cache_root),
             ranks=self._memory(shard),
         )
-        return model
 
     def _memory(self, shard: Shard) -> RankMemory | None:
         """Meet the other ranks, if there are any, in memory that all of them map."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -48,14 +49,14 @@ class Shard:
 
     @property
     def own_shape(self) -> TargetShape:
-        """The shape of this rank's part: fewer heads and columns, and a head of its own."""
+        """The shape of this rank's part: of several, fewer heads and columns, and its own head."""
         group = self.shape.num_heads // self.shape.num_kv_heads
         return replace(
             self.shape,
             num_heads=group * len(self.kv_heads),
             num_kv_heads=len(self.kv_heads),
             intermediate_size=len(self.columns),
-            tie_word_embeddings=False,
+            tie_word_embeddings=self.shape.tie_word_embeddings and self.world == 1,
         )
 
     def of(self, tensor: Callable[[str], Tensor]) -> Callable[[str], Tensor]:
@@ -91,6 +92,8 @@ class Shard:
 
     def _cut(self, name: str) -> _Cut | None:
         """Return which part of a tensor is the rank's; None is all of it."""
+        if self.world == 1:
+            return None
         group, width = self.shape.num_heads // self.shape.num_kv_heads, self.shape.head_dim
         kind = name.split(".")[-2]
         if kind == "q_proj":
@@ -145,12 +148,9 @@ def shards(shape: TargetShape, world: int) -> tuple[Shard, ...]:
 
 def _even(total: int, world: int) -> list[range]:
     """Return contiguous ranges whose lengths differ by one at most; the longer ones first."""
-    ends = [total * (rank + 1) // world for rank in range(world)]
-    lengths = sorted(
-        (end - begin for begin, end in zip([0, *ends], ends, strict=False)), reverse=True
-    )
-    begins = [sum(lengths[:rank]) for rank in range(world)]
-    return [range(begin, begin + length) for begin, length in zip(begins, lengths, strict=True)]
+    length, longer = divmod(total, world)
+    ends = [length * rank + min(rank, longer) for rank in range(world + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]
 
 
 def _scaled(part: range, unit: int) -> range:
