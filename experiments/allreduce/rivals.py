@@ -1,8 +1,9 @@
 """Other projects' all-reduces beside ours, in one run: FlashInfer's fused kernel and SGLang's own.
 
-`PYTHONPATH=SITE:. python -m experiments.allreduce.rivals OUT flashinfer`, or `... OUT sglang`, where SITE
-has SGLang 0.5.17 and the FlashInfer that it pins. They are called as SGLang calls them, and checked
-against float64 first. NVLink multicast stays off: FlashInfer's `trtllm` kernel, never `mnnvl`.
+`PYTHONPATH=SITE:. python -m experiments.allreduce.rivals OUT flashinfer`, or `... OUT sglang`,
+where SITE has SGLang 0.5.17 and the FlashInfer that it pins. They are called as SGLang calls them,
+and checked against float64 first. NVLink multicast stays off: FlashInfer's `trtllm` kernel, never
+`mnnvl`.
 """
 
 from __future__ import annotations

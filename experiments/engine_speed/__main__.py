@@ -1,7 +1,9 @@
 """The torch engine against transformers and llama.cpp: same model, prompts, threads, one run.
 
-    (cd experiments/engine_speed/llama_cpp && npm install --ignore-scripts)   # llama.cpp; left out if missing
+    (cd experiments/engine_speed/llama_cpp && npm install --ignore-scripts)
     python -m experiments.engine_speed [REPETITIONS] [THREADS]
+
+The first line brings llama.cpp, which is left out if it is missing.
 
 Arms take turns prompt by prompt, so that a slow spell of the machine hits all of them; the ratio
 of two arms is the median over prompts and repetitions of their paired ratios.

@@ -5,8 +5,8 @@
 Start the server with the `deploy` command of a cell and `--port PORT --disable-radix-cache`. Both
 send the same number of random prompts of the same lengths, one after the other, and count output
 tokens over wall time; the two may differ by 3 %. A server's own speed scatters by more than that
-from round to round: over all rounds, tokens and seconds are added up. `experiments.engines_agree.steady_server`
-is a server that does not scatter.
+from round to round: over all rounds, tokens and seconds are added up.
+`experiments.engines_agree.steady_server` is a server that does not scatter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 r"""Slices of large targets: few layers of a real shape, without weights, for what a layer costs.
 
     python -m experiments.kimi_slice.slices .gpu/slices
-    python -m experiments.sglang_grid.away plan .gpu/away "hydra.searchpath=[file://$PWD/.gpu/slices/conf]" \
+    python -m experiments.sglang_grid.away plan .gpu/away \
+        "hydra.searchpath=[file://$PWD/.gpu/slices/conf]" \
         target=kimi_slice_1,kimi_slice_4 drafter=ngram drafter.num_draft_tokens=3,7 \
         verify=graph_captured,fused_allreduce engine=sglang engine.load_format=dummy \
         engine.max_total_tokens=4096 engine.context_length=2048 engine.mem_fraction=0.95 \

@@ -1,6 +1,7 @@
 r"""Break real servers and look at what is left: a failed cell with its cause, and nothing else.
 
-    python -m experiments.sglang_grid.faults OUT [NAMES] target.source=/models/small engine.version=0.5.17
+    python -m experiments.sglang_grid.faults OUT [NAMES] target.source=/models/small \
+        engine.version=0.5.17
 
 NAMES are some of `killed,hung,memory,port`, in the order to commit them; all by default:
 

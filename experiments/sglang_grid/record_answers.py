@@ -1,6 +1,7 @@
-"""Record what a real SGLang answers, for the contract test of machines without a GPU.
+r"""Record what a real SGLang answers, for the contract test of machines without a GPU.
 
-    python -m experiments.sglang_grid.record_answers target.source=/models/small engine.attention=triton
+    python -m experiments.sglang_grid.record_answers target.source=/models/small \
+        engine.attention=triton
 
 Any override of `python -m pipeline` is taken. Writes tests/pipeline/engine/sglang/recorded/
 VERSION.json and prints the names that this version no longer has.

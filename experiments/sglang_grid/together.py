@@ -1,6 +1,7 @@
 r"""Measure a plan of `experiments.sglang_grid.away` with all servers started at once, on a GPU box.
 
-    PYTHONPATH=away/site:$PYTHONPATH python3 -m experiments.sglang_grid.together away/plan.pkl OUT [FILE]
+    PYTHONPATH=away/site:$PYTHONPATH \
+        python3 -m experiments.sglang_grid.together away/plan.pkl OUT [FILE]
 
 Starting servers one after the other takes most of the time of a grid. Here all start at the same
 time, each stops itself (SIGSTOP) once it is ready, and only then are they measured, one at a time:

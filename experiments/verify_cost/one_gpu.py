@@ -1,6 +1,7 @@
 """What a verify step costs on one GPU: by width, by context, captured and eager, against the floor.
 
-`python -m experiments.verify_cost.one_gpu OUT [--check]`: correctness first (`--check` does only that).
+`python -m experiments.verify_cost.one_gpu OUT [--check]`: correctness first, and with `--check`
+nothing else.
 """
 
 from __future__ import annotations

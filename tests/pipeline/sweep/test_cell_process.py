@@ -39,14 +39,18 @@ def test_stopping_twice_does_no_harm():
 
 
 def test_nothing_heavy_is_imported_before_the_environment_is_set():
-    code = "import sys, pipeline.sweep.cell_process; print(sorted({'torch', 'numpy', 'ray'} & set(sys.modules)))"
+    code = (
+        "import sys, pipeline.sweep.cell_process;"
+        " print(sorted({'torch', 'numpy', 'ray'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_a_crash_in_c_and_the_words_of_children_are_in_the_log(tmp_path):
     code = (
-        "import ctypes, subprocess; from pathlib import Path; from pipeline.sweep.cell_process import CellProcess\n"
+        "import ctypes, subprocess; from pathlib import Path\n"
+        "from pipeline.sweep.cell_process import CellProcess\n"
         f"CellProcess({{}}, Path({str(tmp_path / 'cell' / 'worker.log')!r}))\n"
         "subprocess.run(['/bin/echo', 'server ready']); print('ready'); ctypes.string_at(0)"
     )

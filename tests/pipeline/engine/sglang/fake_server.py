@@ -1,7 +1,8 @@
 """Stands where an interpreter with SGLang stands: answers its probes and plays its server.
 
 Replies are transcribed from the sources of SGLang 0.5.17 and 0.5.23, to be replaced by recordings:
-`python -m experiments.sglang_grid.record_answers` records real ones on a GPU box. `FAKE_FAULT` names what breaks.
+`python -m experiments.sglang_grid.record_answers` records real ones on a GPU box. `FAKE_FAULT`
+names what breaks.
 """
 
 import gzip
