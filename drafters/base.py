@@ -43,7 +43,7 @@ class Draft:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], probs: Tensor | None = None) -> Draft:
-        """Return the draft in which each token follows the one before."""
+        """Return the draft in which each token follows the one before; `probs` are [K, V]."""
         return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs)
 
     @property

@@ -148,7 +148,11 @@ class CompiledForward(Protocol):
     def join(
         self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
     ) -> tuple[Tensor, Tensor, float]:
-        """End a block alone, `times` over: return the norm, the residual and the seconds."""
+        """End a block alone, `times` over.
+
+        Returns:
+            The norm and the residual with the sums, [W, H] float32, and the seconds.
+        """
 
     def prefill(
         self, tokens: Tensor, positions: Tensor
@@ -162,7 +166,10 @@ class CompiledForward(Protocol):
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return logits, best, margin and features of a step's rows, as in `StepOutput`."""
+        """Return logits, best, margin and features of a step's W rows, as in `StepOutput`.
+
+        Arguments are those of `StepInput`: [W] int64 tokens and positions, [W, W] bool mask.
+        """
 
 
 class Join(Protocol):
@@ -221,7 +228,13 @@ class TargetModel(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Run a forward whose shapes depend on the width alone, so that it can be captured.
 
-        Everything is on the model's device, `start` too; keys and values are the caches.
+        Args:
+            tokens: [W] int64, like everything here on the model's device.
+            positions: [W] int64.
+            mask: [W, W] bool, as in `StepInput`.
+            start: [] int64.
+            keys: [L, KV, S, D], the cache's.
+            values: [L, KV, S, D].
 
         Returns:
             logits, best and margin as in `StepOutput`, and features, [W, C * H] (C may be 0).

@@ -36,7 +36,11 @@ class FusedAllreduce:
         return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
-        """Capture the step at `width` rows with the fused kernel at the end of every block."""
+        """Capture the step at `width` rows with the fused kernel at the end of every block.
+
+        Raises:
+            ValueError: One rank, GPUs without peer access, or a CPU without a compiled step.
+        """
         if model.join.allreduce == "none":
             raise ValueError(
                 "verify=fused_allreduce: one rank has nothing to reduce; set parallelism.tp=2 or"

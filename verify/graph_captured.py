@@ -49,7 +49,11 @@ class GraphCaptured:
         return ServerMode(captures_decode=True, captures_verify=True, allreduce=self.allreduce)
 
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
-        """Capture the step at `width` rows; narrower drafts are padded to it."""
+        """Capture the step at `width` rows; narrower drafts are padded to it.
+
+        Raises:
+            ValueError: Ranks cannot sum as asked here, or a CPU trace would leave their sums out.
+        """
         if model.plan is not None:
             from verify.native.capture import PlannedStep
 

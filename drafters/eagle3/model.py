@@ -83,7 +83,7 @@ def score(weights: Weights, shape: HeadShape, hidden: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Return x scaled to unit root mean square (in float32) and by `weight`."""
+    """Return x, […, H], scaled to unit root mean square (in float32) and by `weight`, [H]."""
     wide = x.float()
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 

@@ -53,7 +53,7 @@ class Runner(Protocol):
         """
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend, then follow the best slot `length` times; return the slots."""
+        """Extend by [N, 3 * H] features, then follow the best slot `length` times; return them."""
 
 
 class EagerRunner:
@@ -80,18 +80,18 @@ class EagerRunner:
         )
 
     def extend(self, tokens: list[int], features: Tensor, start: int) -> Scored:
-        """Read rows with features."""
+        """Read rows with features, [N, 3 * H]; return the last one's state, [1, H], and scores."""
         count = len(tokens)
         mask = torch.ones(count, count, dtype=torch.bool).tril()
         hidden = fuse(self._weights, features.to(self.device, self._dtype))
         return self._score(self._forward(tokens, hidden, start, mask, outputs=1))
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
-        """Run rows without features."""
+        """Run rows that go on from states, [W, H], under a mask, [W, T] bool."""
         return self._score(self._forward(tokens, hidden, start, mask, len(tokens)))
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend and follow the best slots."""
+        """Extend by rows with features, [N, 3 * H], and follow the best slots."""
         start += len(tokens)
         scored = self.extend(tokens, features, start - len(tokens))
         slots = [int(scored.logits[0].argmax())]
@@ -156,7 +156,7 @@ class StaticChain(EagerRunner):
         self.slots = torch.zeros(length, dtype=torch.int64, device=device)
 
     def load(self, tokens: list[int], features: Tensor, start: int) -> None:
-        """Fill the inputs."""
+        """Fill the inputs with N new rows; features are [N, 3 * H]."""
         count = len(tokens)
         self.tokens[:count] = torch.tensor(tokens, device=self.device)
         self.features[:count] = features
@@ -207,7 +207,7 @@ class GraphRunner(StaticChain):
                 self.run()
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Replay the capture; a prompt has more rows than it takes, and is read eagerly."""
+        """Replay the capture over features, [N, 3 * H]; a prompt, which is longer, runs eagerly."""
         if len(tokens) > len(self.tokens):
             return super().chain(tokens, features, start, length)
         self.load(tokens, features, start)

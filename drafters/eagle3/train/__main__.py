@@ -92,7 +92,12 @@ class Run:
         sys.stderr.write(f"step {step} of {total}: {shown}\n")
 
     def teach(self, head: Head, scale: Tensor) -> tuple[Head, dict[str, float]]:
-        """Return the trained head, and what it makes of the samples that were kept back."""
+        """Return the trained head, and what it makes of the samples that were kept back.
+
+        Args:
+            head: What to start from.
+            scale: [3 * H] float32, the usual size of its features' channels.
+        """
         layers = capture_layers(head.capture_ids, self.target.shape.num_layers)
         teacher = Teacher(self.target, head.vocab, layers, self.course.most_tokens)
         learner = DraftHead(head, scale, self.course.most_tokens, self.course.steps)

@@ -46,7 +46,7 @@ class Checkpoint(Protocol):
         """Return the model's shape."""
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor by its Hugging Face name."""
+        """Return a matrix, [out, in], or a norm, [H], by its Hugging Face name."""
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer."""
@@ -82,7 +82,7 @@ class KV(NamedTuple):
     values: list[Tensor]
 
     def take(self, rows: Tensor) -> KV:
-        """Return the cache of some sequences."""
+        """Return the cache of some sequences, whose numbers are [B] int64."""
         return KV([part[rows] for part in self.keys], [part[rows] for part in self.values])
 
 

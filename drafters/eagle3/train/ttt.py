@@ -162,7 +162,7 @@ class DraftHead(nn.Module):
 
 
 def accept_length(marks: StepMetrics) -> tuple[Tensor, Tensor]:
-    """Return the sum of accepted draft tokens and the number of drafts, for chains of all steps.
+    """Return accepted draft tokens and drafts, [] int64 each, for chains of all steps.
 
     A draft starts at every row whose first token belongs to an answer, as a chain would if every
     step committed one token; the ratio plus 1 estimates the accept length.

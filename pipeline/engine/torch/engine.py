@@ -48,7 +48,11 @@ class TorchEngine:
             raise ValueError(f"engine.threads={self.threads}: 0 (measure) or more")
 
     def check(self, cell: Cell) -> None:
-        """Refuse what this engine cannot run."""
+        """Refuse what this engine cannot run.
+
+        Raises:
+            ValueError: The drafter, the verify backend, the sampling or the parallelism.
+        """
         for setting, part, ability in (
             ("drafter", cell.drafter, Proposes),
             ("verify", cell.verify, BuildsStep),

@@ -62,7 +62,7 @@ class LocalJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + delta`, and that sum."""
+        """Return the norm of `residual + delta`, [W, H], and that sum; `weight` is [H]."""
         return self._kernels.add_rms_norm(delta, residual, weight, eps)
 
 
@@ -129,9 +129,10 @@ class Llama:
         values: Tensor,
         num_slots: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the rows of a step in shapes that a capture can replay; see `TargetModel`.
+        """Run the rows of a step in shapes that a capture can replay.
 
-        `num_slots` are looked at, by default the whole cache.
+        Arguments and results are those of `TargetModel`: tokens [W] to logits [W, V]. `num_slots`
+        are looked at, by default the whole cache.
         """
         rotary = (self._cos[positions], self._sin[positions])
         most, dtype = num_slots or self.cache.capacity, self.cache.keys.dtype

@@ -44,7 +44,7 @@ def dense_weights(
 
     Args:
         shape: The target's shape.
-        tensor: Gives a tensor by its Hugging Face name.
+        tensor: Gives a matrix, [out, in], or a norm, [H], by its Hugging Face name.
         dtype: Type of the weights and of the residual stream.
         device: Where they go.
         kernels: What multiplies; by default the fastest for the device and type.
@@ -83,7 +83,7 @@ def packed_weights(
 ) -> Weights:
     """Return weights whose matrices stay in their published blocks, unpacked inside the product.
 
-    Norms and the rows of the embedding that a step looks up are read from the float32 tensors.
+    Norms, [H], and the embedding's rows that a step looks up, [V, H], are float32 tensors.
     """
 
     def matrix(*names: str) -> Matrix:

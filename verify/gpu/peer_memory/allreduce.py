@@ -74,7 +74,7 @@ class PeerAllReduce:
         self._launch = overlap(device)
 
     def fits(self, message: Tensor) -> bool:
-        """Whether a message can be summed here."""
+        """Whether a message, [W, H] bf16, can be summed here."""
         return message.numel() // 2 <= self._one.words and len(message) <= MOST_BLOCKS
 
     def one_shot(self, message: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class FusedJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + sum of the ranks' deltas`, and that sum."""
+        """Return the norm of `residual + sum of the ranks' deltas`, [W, H] bf16, and that sum."""
         self.num_allreduces += 1
         self.num_fused += 1
         return self._peers.fused(delta, residual, weight, eps)

@@ -33,7 +33,7 @@ class Latency(NamedTuple):
 def torch_add_rms_norm(
     delta: Tensor, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the norm of `residual + delta`, and that sum, by torch's own kernels."""
+    """Return the norm of `residual + delta`, [W, H], and that sum, by torch's own kernels."""
     total = residual + delta
     return functional.rms_norm(total, (total.shape[-1],), weight, eps), total
 
@@ -80,7 +80,7 @@ def latency(run: Callable[[], object], message: Tensor) -> Latency:
 
     Args:
         run: One call, on this rank as on all others.
-        message: What it sums.
+        message: [W, H] bf16, what it sums.
     """
 
     def chain() -> None:

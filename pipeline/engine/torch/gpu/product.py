@@ -40,7 +40,7 @@ class Cut(NamedTuple):
 
 
 def takes(weight: Tensor) -> bool:
-    """Whether the kernel can read this matrix."""
+    """Whether the kernel can read this matrix, [out, in]."""
     return weight.dtype == torch.bfloat16 and weight.shape[1] % _PIECE == 0
 
 

@@ -167,7 +167,7 @@ class LedPlan:
         self._own, self._mailbox = own, mailbox
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Read a prompt from slot 0 on."""
+        """Read a prompt, [N] int64 tokens and positions, from slot 0 on."""
         self._mailbox.post("prefill", tokens.numpy().tobytes())
         return self._own.prefill(tokens, positions)
 

@@ -124,7 +124,7 @@ class SeparateJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + sum of the ranks' deltas`, and that sum."""
+        """Return the norm of `residual + sum of the ranks' deltas`, [W, H], and that sum."""
         self.num_allreduces += 1
         dist.all_reduce(delta, group=self._group)
         return self._kernels.add_rms_norm(delta, residual, weight, eps)

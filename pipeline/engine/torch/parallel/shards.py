@@ -60,7 +60,7 @@ class Shard:
         )
 
     def of(self, tensor: Callable[[str], Tensor]) -> Callable[[str], Tensor]:
-        """Return a loader of this rank's parts, given one of whole tensors by their names.
+        """Return a loader of this rank's parts of matrices, [out, in], given one of whole tensors.
 
         A tied head is served under the head's own name: the embedding stays whole, since any rank
         may look up any token.
