@@ -19,11 +19,9 @@ Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 class _CapturedStep:
     """Pads a step to its fixed width, replays the capture, and counts."""
 
-    def __init__(
-        self, replay: Replay, width: int, capture: str, linear: str, attention: str
-    ) -> None:
-        self._replay, self._width = replay, width
-        self._names = (capture, linear, attention)
+    def __init__(self, replay: Replay, width: int, *names: str) -> None:
+        """Bind the replay; `names` are capture, linear and attention of the proof."""
+        self._replay, self._width, self._names = replay, width, names
         self.reset_counts()
 
     def __call__(self, step: StepInput) -> StepOutput:
@@ -39,13 +37,7 @@ class _CapturedStep:
     def proof(self) -> Proof:
         """Every step was a replay: there is no other way through this class."""
         capture, linear, attention = self._names
-        return Proof(
-            capture=capture,
-            num_verify_steps=self._num_steps,
-            num_captured_steps=self._num_steps,
-            linear=linear,
-            attention=attention,
-        )
+        return Proof(capture, self._num_steps, self._num_steps, linear, attention)
 
     def reset_counts(self) -> None:
         """Start counting at zero."""

@@ -16,7 +16,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,13 +54,6 @@ class Log(Protocol):
 
     def end(self, folder: Path) -> None:
         """Take the finished head's folder."""
-
-
-class Evaluate(Protocol):
-    """Measures a head's accept length outside training."""
-
-    def __call__(self, folder: Path, cache: Path) -> dict[str, float]:
-        """Return metrics of the head in `folder`."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +138,7 @@ def _publish(
 ) -> None:
     """Write the head, measure it, and write beside it how it came about."""
     place = run.folder / "head"
-    evaluate: Evaluate | None = parts["evaluate"]
+    evaluate: Callable[[Path, Path], dict[str, float]] | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))
     if evaluate is not None:
         measured = evaluate(place, parts["cache"])

@@ -35,10 +35,7 @@ class TorchEngine:
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
-        allowed = {
-            "device": ("auto", "cpu", "cuda"),
-            "native": ("auto", "off", "require"),
-        }
+        allowed = {"device": ("auto", "cpu", "cuda"), "native": ("auto", "off", "require")}
         for setting, values in allowed.items():
             if getattr(self, setting) not in values:
                 raise ValueError(

@@ -150,15 +150,11 @@ class Llama:
         for number, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
             if number in self.capture_layers:
                 captured.append(residual)
-            attended = self._attend(layer, x, rows, keys[number], values[number])
-            x, residual = self.join(attended, residual, layer.post_norm, eps)
+            cache = (keys[number], values[number])
+            attended = self.kernels.attend(layer.qkv(x), rows, *cache, self.num_heads)
+            x, residual = self.join(layer.output(attended), residual, layer.post_norm, eps)
             x, residual = self.join(layer.down(layer.gated(x)), residual, next_norm, eps)
         return weights.head(x).float(), torch.cat(captured, dim=-1).float()
-
-    def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the attention block's output, [W, H]; keys and values are this layer's."""
-        attended = self.kernels.attend(layer.qkv(x), rows, keys, values, self.num_heads)
-        return layer.output(attended)
 
 
 class KVCache:

@@ -99,11 +99,15 @@ class TorchSession:
         self._threads = self._threads or self._calibrate(shape)
         torch.set_num_threads(self._threads)
         self._model = self._load(shape, capacity, width, layers)
+        # The fastest prefill that there is; all verify backends get the same one.
+        prefill: Prefill = partial(eager_prefill, self._model.forward)
+        if self._model.plan is not None:
+            prefill = partial(planned_prefill, self._model.plan.prefill)
         self._step = self._built(cast(BuildsStep, cell.verify), width)
         self._proposer = drafter.start(self._target_info(capacity))
         stops = () if cell.target.is_random else self._checkpoint.tokenizer().stop_ids
         self._decoder = Decoder(
-            self._prefill(),
+            prefill,
             self._step,
             self._proposer,
             self._model.cache,
@@ -144,12 +148,6 @@ class TorchSession:
         if isinstance(self._model, ParallelLlama):
             return self._model.build(backend, width, self._threads)
         return backend.build(self._model, width, self._threads)
-
-    def _prefill(self) -> Prefill:
-        """Return the fastest prefill that there is; all verify backends get the same one."""
-        if self._model.plan is not None:
-            return partial(planned_prefill, self._model.plan.prefill)
-        return partial(eager_prefill, self._model.forward)
 
     def _calibrate(self, shape: TargetShape) -> int:
         """Measure which number of threads decodes fastest; without kernels, leave it to torch.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.engine.torch.gpu import rowwise
 from pipeline.engine.torch.gpu.attention import attend
-from pipeline.engine.torch.gpu.product import MAX_ROWS, skinny_gated, skinny_linear, takes
+from pipeline.engine.torch.gpu.product import MAX_ROWS, skinny_product, takes
 from pipeline.engine.torch.kernels import Kernels, Rows
 
 
@@ -38,16 +38,18 @@ class GpuKernels(Kernels):
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return x, [W, in], times the transpose of `weight`, [out, in]."""
-        return skinny_linear(x, weight) if _few(x, weight) else super().linear(x, weight)
+        return skinny_product(x, weight) if _few(x, weight) else super().linear(x, weight)
 
     def gated(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return silu(gate) * up, [W, I], for gates and ups in one `weight`, [2 * I, in]."""
-        return skinny_gated(x, weight) if _few(x, weight) else super().gated(x, weight)
+        return (
+            skinny_product(x, weight, gated=True) if _few(x, weight) else super().gated(x, weight)
+        )
 
     def logits(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return [W, V] float32; a step's is never rounded to the weights' type."""
         if _few(x, weight):
-            return skinny_linear(x, weight, torch.float32)
+            return skinny_product(x, weight, torch.float32)
         return super().logits(x, weight)
 
     def attend(

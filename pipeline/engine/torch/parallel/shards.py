@@ -92,23 +92,17 @@ class Shard:
 
     def _cut(self, name: str) -> _Cut | None:
         """Return which part of a tensor is the rank's; None is all of it."""
-        if self.world == 1:
-            return None
         group, width = self.shape.num_heads // self.shape.num_kv_heads, self.shape.head_dim
-        kind = name.split(".")[-2]
-        if kind == "q_proj":
-            return _Cut(0, _scaled(self.kv_heads, group * width))
-        if kind in ("k_proj", "v_proj"):
-            return _Cut(0, _scaled(self.kv_heads, width))
-        if kind == "o_proj":
-            return _Cut(1, _scaled(self.kv_heads, group * width))
-        if kind in ("gate_proj", "up_proj"):
-            return _Cut(0, self.columns)
-        if kind == "down_proj":
-            return _Cut(1, self.columns)
-        if kind == "lm_head":
-            return _Cut(0, self.vocabulary)
-        return None
+        queries, keys = (_scaled(self.kv_heads, unit * width) for unit in (group, 1))
+        cuts = {
+            "q_proj": _Cut(0, queries),
+            **dict.fromkeys(("k_proj", "v_proj"), _Cut(0, keys)),
+            "o_proj": _Cut(1, queries),
+            **dict.fromkeys(("gate_proj", "up_proj"), _Cut(0, self.columns)),
+            "down_proj": _Cut(1, self.columns),
+            "lm_head": _Cut(0, self.vocabulary),
+        }
+        return cuts.get(name.split(".")[-2]) if self.world > 1 else None
 
 
 def shards(shape: TargetShape, world: int) -> tuple[Shard, ...]:

@@ -34,17 +34,17 @@ def error(out, exact):
 def test_a_product_of_few_rows_is_near_float64(width, depth, num_out):
     x, weight = drawn(width, depth), drawn(num_out, depth)
     exact = x.double() @ weight.double().T
-    assert error(product.skinny_linear(x, weight), exact) < TOLERANCE
-    assert error(product.skinny_linear(x, weight, torch.float32), exact) < TOLERANCE
+    assert error(product.skinny_product(x, weight), exact) < TOLERANCE
+    assert error(product.skinny_product(x, weight, torch.float32), exact) < TOLERANCE
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not DEVICE_IS_GPU, reason="CUDA C++ needs the GPU")
 def test_a_rows_product_is_the_same_bits_at_every_width():
     x, weight = drawn(16, 4096), drawn(96, 4096)
-    wide = product.skinny_linear(x, weight)
+    wide = product.skinny_product(x, weight)
     for row in range(16):
-        assert torch.equal(product.skinny_linear(x[row : row + 1], weight)[0], wide[row])
+        assert torch.equal(product.skinny_product(x[row : row + 1], weight)[0], wide[row])
 
 
 @pytest.mark.parametrize("hidden", [576, 1024])
@@ -64,7 +64,7 @@ def test_the_join_adds_and_norms_like_the_reference(hidden):
 def test_the_gated_product_is_silu_times_up(width):
     x, weight = drawn(width, 1024), drawn(2 * 344, 1024)
     exact = REFERENCE.gated(x.double(), weight.double())
-    assert error(product.skinny_gated(x, weight), exact) < TOLERANCE
+    assert error(product.skinny_product(x, weight, gated=True), exact) < TOLERANCE
 
 
 def test_the_best_is_the_lowest_id_of_a_tie_and_the_margin_leads_the_second():
