@@ -100,7 +100,8 @@ class CudaGraphStep:
 
     def _capture(self) -> None:
         """Warm up beside the current stream, then record; nothing runs while recording."""
-        self._stage(_blank(self._width))
+        rows = torch.zeros(self._width, dtype=torch.int64)  # at the cache's beginning
+        self._stage(StepInput(rows, rows, torch.eye(self._width, dtype=torch.bool), 0))
         side = torch.cuda.Stream(self._model.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._model.device))
         with torch.cuda.stream(side):
@@ -114,9 +115,3 @@ class CudaGraphStep:
             self._run()
         self._allreduces = join.num_allreduces - before[0]
         self._fused = join.num_fused - before[1]
-
-
-def _blank(width: int) -> StepInput:
-    """Return a step to warm up with: it stands at the cache's beginning."""
-    rows = torch.zeros(width, dtype=torch.int64)
-    return StepInput(rows, rows, torch.eye(width, dtype=torch.bool), 0)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.llama import KVCache, Weights
+from pipeline.engine.torch.llama import KVCache
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.rank import Loads, Ranks, follow, packed
 from pipeline.engine.torch.parallel.shards import shards
@@ -39,6 +39,8 @@ class ParallelLlama:
 
     Attributes:
         local: Rank 0's part.
+        weights: Rank 0's; the embedding is whole on every rank.
+        linear: Which matrix product runs.
         cache: The cache of all ranks: what is kept here is kept on every rank.
         plan: The compiled forward of all ranks, where each has one.
     """
@@ -79,6 +81,7 @@ class ParallelLlama:
         self._closing = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
         self.local = ranks.join(0)
+        self.weights, self.linear = self.local.weights, self.local.linear
         self.cache = LedCache(self.local.cache, self._mailbox)
         plan = self.local.plan
         self.plan = LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
@@ -87,16 +90,6 @@ class ParallelLlama:
     def followers(self) -> tuple[psutil.Process, ...]:
         """The other ranks' processes."""
         return tuple(psutil.Process(process.pid) for process in self._followers)
-
-    @property
-    def weights(self) -> Weights:
-        """Rank 0's weights; the embedding is whole on every rank."""
-        return self.local.weights
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product runs."""
-        return self.local.linear
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward on all ranks."""

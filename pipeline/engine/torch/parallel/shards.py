@@ -68,7 +68,10 @@ class Shard:
 
         def part(name: str) -> Tensor:
             whole, cut = tensor(self._source(name)), self._cut(name)
-            return whole if cut is None else _cut_tensor(whole, cut)
+            if cut is None:
+                return whole
+            view = whole.narrow(cut.axis, cut.range.start, len(cut.range))
+            return view.clone(memory_format=torch.contiguous_format)
 
         return part
 
@@ -93,7 +96,8 @@ class Shard:
     def _cut(self, name: str) -> _Cut | None:
         """Return which part of a tensor is the rank's; None is all of it."""
         group, width = self.shape.num_heads // self.shape.num_kv_heads, self.shape.head_dim
-        queries, keys = (_scaled(self.kv_heads, unit * width) for unit in (group, 1))
+        first, last = self.kv_heads.start * width, self.kv_heads.stop * width
+        queries, keys = range(first * group, last * group), range(first, last)
         cuts = {
             "q_proj": _Cut(0, queries),
             **dict.fromkeys(("k_proj", "v_proj"), _Cut(0, keys)),
@@ -145,15 +149,3 @@ def _even(total: int, world: int) -> list[range]:
     length, longer = divmod(total, world)
     ends = [length * rank + min(rank, longer) for rank in range(world + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
-
-
-def _scaled(part: range, unit: int) -> range:
-    """Return a range in elements, given in units of `unit` elements."""
-    return range(part.start * unit, part.stop * unit)
-
-
-def _cut_tensor(whole: Tensor, cut: _Cut) -> Tensor:
-    """Return a contiguous copy of a part."""
-    return whole.narrow(cut.axis, cut.range.start, len(cut.range)).clone(
-        memory_format=torch.contiguous_format
-    )
