@@ -2,6 +2,7 @@
 #   make demo       the grid on the embedded target, then the report
 #   make test       the tests
 #   make lint       style, types, formatting
+#   make check      style, types and the tests that need no engine, for every change at hand
 #   make gate       this tree against BASE (main), side by side: is it slower or less accepted?
 #   make dashboard  MLflow on what has been measured, at http://127.0.0.1:5000
 
@@ -12,10 +13,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 5000
 BASE ?= main
+# Processes that share the tests, a file each at a time: more than the cores make none faster.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint gate dashboard setup clean
+.PHONY: demo test lint check gate dashboard setup clean
 
 setup: $(VENV)/ready
 
@@ -40,12 +44,15 @@ demo: $(VENV)/ready
 	$(BIN)/python -m pipeline experiment=demo
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check: lint
+	$(PYTEST) -m 'not engine'
 
 gate: $(VENV)/ready
 	$(BIN)/python -m pipeline.gate baseline=$(BASE)

@@ -82,7 +82,7 @@ class Context(NamedTuple):
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """What an engine tells a drafter that starts beside its target.
+    """The parts of a loaded target that an engine gives to a drafter at its start.
 
     Attributes:
         shape: The target's shape.
@@ -151,6 +151,24 @@ class Proposes(Protocol):
 
 
 @runtime_checkable
+class CopiesText(Protocol):
+    """Ability: the drafter may copy text instead of running a model."""
+
+    @property
+    def copies_text(self) -> bool:
+        """Whether it does: then nothing of it can be trained, and a draft costs no forward."""
+
+
+@runtime_checkable
+class CarriesNote(Protocol):
+    """Ability: the drafter may have something that a reader of a table must know."""
+
+    @property
+    def note(self) -> str:
+        """A sentence such as which stand-in drafts; empty if there is nothing to know."""
+
+
+@runtime_checkable
 class NeedsFiles(Protocol):
     """Ability: the drafter reads files, which can be missing or wrong."""
 
@@ -162,6 +180,18 @@ class NeedsFiles(Protocol):
 
         Raises:
             ValueError: A file is missing, damaged or not what it should be.
+        """
+
+
+@runtime_checkable
+class FitsTarget(Protocol):
+    """Ability: the drafter was made for one target, and its files tell which."""
+
+    def check_fits(self, target: TargetShape) -> None:
+        """Refuse another target, before anything starts.
+
+        Raises:
+            ValueError: The drafter was made for another target.
         """
 
 

@@ -17,6 +17,8 @@ def json_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deep to be read") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path} is not a JSON object")
     return value

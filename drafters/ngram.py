@@ -49,6 +49,11 @@ class Ngram:
                 f"drafter.max_match={self.max_match} is below drafter.min_match={self.min_match}"
             )
 
+    @property
+    def copies_text(self) -> bool:
+        """Return true: drafts are earlier tokens."""
+        return True
+
     def capture_layers(self, num_layers: int) -> tuple[int, ...]:
         """Return no layers: only tokens are read."""
         return ()

@@ -27,11 +27,6 @@ class Standalone:
                 "drafter.model is empty: name a small model of the target's vocabulary"
             )
 
-    @property
-    def is_chain(self) -> bool:
-        """Each draft token follows the one before."""
-        return True
-
     def sglang_arguments(self) -> dict[str, str | int | float]:
         """Return the arguments of SGLang's standalone drafter."""
         return {

@@ -9,6 +9,7 @@ import hydra
 from omegaconf import DictConfig
 
 from pipeline.config.compose import HYDRA_ERRORS, plain
+from pipeline.config.messages import guarded
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 ASKS = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")  # runs nothing
@@ -22,7 +23,12 @@ def sweep(config: DictConfig) -> None:
 
 
 def main() -> None:
-    """Run a sweep; exit status 1 if a cell failed, 2 if nothing could start."""
+    """Run a sweep; exit status 1 if a cell failed, 2 if nothing could start or it broke off."""
+    sys.exit(guarded("specroi", _run))
+
+
+def _run() -> None:
+    """Hand the command line to Hydra, and say what it refuses."""
     if not any(argument.split("=")[0] in (*ASKS, "-m", "--multirun") for argument in sys.argv):
         sys.argv.insert(1, "--multirun")  # one cell is a grid of one
     if FULL_ERROR in os.environ:

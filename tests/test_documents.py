@@ -13,7 +13,10 @@ from pipeline.gate.settings import read
 from pipeline.roi.__main__ import main as roi
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("experiments/*/*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/README.md")),
+    *sorted(ROOT.glob("experiments/*/*.md")),
+]
 ROOMS = ("pipeline", "drafters", "verify", "experiments", "tests", "conf")
 # Their words of the form NAME=VALUE are overrides of conf/config.yaml, behind some of their own.
 COMPOSED = {

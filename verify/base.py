@@ -56,7 +56,7 @@ class StepInput(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What the target says of each row of a step.
+    """The target's output for each row of a step.
 
     Attributes:
         logits: [W, V] float32, on the model's device. Overwritten by the next step.
@@ -264,6 +264,14 @@ class VerifyBackend(Protocol):
     @property
     def name(self) -> str:
         """The backend's name in tables and tags."""
+
+    @property
+    def captures_verify(self) -> bool:
+        """Whether verify steps are replayed from a capture, as the label has it."""
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Whether all-reduce, residual add and norm are one kernel, as the label has it."""
 
     def contradiction(self, proof: Proof) -> str | None:
         """Say how the proof contradicts the label, or None. A contradicted cell is void."""

@@ -28,6 +28,16 @@ class Extend:
         if self.scope not in ("verify", "all"):
             raise ValueError(f"verify.scope={self.scope}: must be verify or all")
 
+    @property
+    def captures_verify(self) -> bool:
+        """Return false: every step is launched anew."""
+        return False
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Return false: sum, add and norm stay apart."""
+        return False
+
     def server_mode(self) -> ServerMode:
         """Keep verify steps out of the server's graphs, or everything."""
         return ServerMode(captures_decode=self.scope == "verify", captures_verify=False)

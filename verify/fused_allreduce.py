@@ -31,6 +31,16 @@ class FusedAllreduce:
         """One rank has nothing to reduce."""
         return 2
 
+    @property
+    def captures_verify(self) -> bool:
+        """Return true: steps are replayed."""
+        return True
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Return true: a block ends in one kernel."""
+        return True
+
     def server_mode(self) -> ServerMode:
         """Have everything captured, with fusion."""
         return ServerMode(captures_decode=True, captures_verify=True, allreduce="fused")

@@ -44,6 +44,16 @@ class GraphCaptured:
         """One rank has nothing to sum in a way of its own."""
         return 1 if self.allreduce == "auto" else 2
 
+    @property
+    def captures_verify(self) -> bool:
+        """Return true: steps are replayed."""
+        return True
+
+    @property
+    def fuses_allreduce(self) -> bool:
+        """Return false: sum, add and norm stay apart."""
+        return False
+
     def server_mode(self) -> ServerMode:
         """Have everything captured, without fusion."""
         return ServerMode(captures_decode=True, captures_verify=True, allreduce=self.allreduce)

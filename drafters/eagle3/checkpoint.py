@@ -7,19 +7,20 @@ folder serves with low acceptance instead of failing. Here each of these is refu
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from drafters.eagle3.compact import COMPACT, WEIGHTS, weights_file, widened, write_compact
-from drafters.eagle3.shape import HeadShape, read_config, tensor_shapes, write_config
-from drafters.json_object import json_object
-from drafters.vocab.load import StoredMap, checked
+from drafters.eagle3.compact import COMPACT, WEIGHTS, stored_tensors, widened, write_compact
+from drafters.eagle3.config import head_config, write_config
+from drafters.eagle3.known_settings import LAYER_IDS
+from drafters.eagle3.shape import HeadShape, tensor_shapes
+from drafters.vocab.load import checked, read_stored, stored_map
 from drafters.vocab.maps import VocabMap, identity
 from verify.base import TargetShape
 
@@ -36,12 +37,14 @@ class Head:
         tensors: Trained tensors by the names of `tensor_shapes`.
         vocab: Its draft vocabulary.
         capture_ids: Layer ids of its configuration; empty for the default ones.
+        stated: The configuration that it was read with; empty for a new head.
     """
 
     shape: HeadShape
     tensors: dict[str, Tensor]
     vocab: VocabMap
     capture_ids: tuple[int, ...] = ()
+    stated: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_head(folder: Path) -> Head:
@@ -51,14 +54,41 @@ def load_head(folder: Path) -> Head:
         ValueError: A file is missing or damaged, a tensor is missing, unknown or of another shape
             or type, or the draft vocabulary is not sound; the text names tensor, rule and fix.
     """
-    shape, ids = read_config(_json(folder / "config.json"), str(folder / "config.json"))
-    path = weights_file(folder)
-    stored = _tensors(path)
-    tensors = _canonical(widened(stored) if path.name == COMPACT else stored)
+    config, place = head_config(folder), folder / "config.json"
+    if config.sglang_only:
+        raise ValueError(
+            f"{place}: {config.sglang_only} is not supported by the torch engine: use engine=sglang"
+            " for this head"
+        )
+    tensors = stored_tensors(folder)
+    source = str(folder / WEIGHTS)
+    if (folder / COMPACT).is_file():
+        tensors, source = widened(tensors), str(folder / COMPACT)
     maps = {name: tensors.pop(name) for name in _MAPS if name in tensors}
     tensors.pop(_EMBEDDING, None)
-    _check(tensors, shape, str(path))
-    return Head(shape, tensors, _vocab(maps, shape, str(path)), ids)
+    _check(tensors, config.shape, source)
+    vocab = _vocab(maps, config.shape, source)
+    return Head(config.shape, tensors, vocab, config.layer_ids, config.stated)
+
+
+def check_served(folder: Path) -> None:
+    """Refuse a head that SGLang would misread without a word.
+
+    Raises:
+        ValueError: As `load_head`, but for what SGLang runs and the torch engine does not; or
+            SGLang looks elsewhere for the layers' ids.
+    """
+    config = head_config(folder)
+    if not config.sglang_only:
+        load_head(folder)
+    elif "d2t" in stored_tensors(folder, _MAPS.__contains__):
+        checked(read_stored(folder), str(folder))
+    if config.hides_layers:
+        raise ValueError(
+            f"{folder / 'config.json'}: SGLang reads {LAYER_IDS} within eagle_config alone and"
+            " would guess the layers: write them there too, as `python -m drafters.vocab remap"
+            " HEAD HEAD OUT` does"
+        )
 
 
 def save_head(head: Head, folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -106,38 +136,11 @@ def _stored_maps(head: Head) -> dict[str, Tensor]:
 
 
 def _write_config(head: Head, folder: Path, dtype: torch.dtype) -> None:
-    config = write_config(head.shape, head.capture_ids, str(dtype).removeprefix("torch."))
+    stored = str(dtype).removeprefix("torch.")
+    config = write_config(head.shape, head.capture_ids, stored, head.stated)
     partial = folder / "config.json.partial"
     partial.write_text(json.dumps(config, indent=2) + "\n")
     partial.replace(folder / "config.json")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path.parent} has no {path.name}; give the folder of an EAGLE-3 head")
-    return json_object(path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ValueError(
-            f"{path.parent} has no {path.name}; heads are read from one safetensors file"
-        )
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); copy the head again") from None
-
-
-def _canonical(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors under one set of names; some heads call the layer `layers.0`."""
-
-    def name_of(name: str) -> str:
-        name = name.removeprefix("model.")
-        return "midlayer." + name[len("layers.0.") :] if name.startswith("layers.0.") else name
-
-    return {name_of(name): tensor for name, tensor in tensors.items()}
 
 
 def _check(tensors: dict[str, Tensor], shape: HeadShape, source: str) -> None:
@@ -170,11 +173,5 @@ def _vocab(maps: dict[str, Tensor], shape: HeadShape, source: str) -> VocabMap:
                 " d2t from the head's training run"
             )
         return identity(shape.vocab_size)
-    mask = maps.get("t2d")
-    for name, size in (("d2t", shape.draft_vocab_size), ("t2d", shape.vocab_size)):
-        if name in maps and tuple(maps[name].shape) != (size,):
-            raise ValueError(
-                f"{source}: {name} is {tuple(maps[name].shape)}, but config.json asks for ({size},)"
-            )
-    mask = None if mask is None else mask.bool()
-    return checked(StoredMap(maps["d2t"], mask, shape.vocab_size), source)
+    size = (shape.draft_vocab_size, shape.vocab_size)
+    return checked(stored_map(maps["d2t"], maps.get("t2d"), source, *size), source)

@@ -1,26 +1,92 @@
-"""A head at a byte per weight, small enough to come with the package.
+"""A head's weights on disk: as heads are published, or at a byte per weight.
 
-A matrix is stored as 8-bit integers with one scale for each row and one for each column: the
-columns of `fc` belong to channels of the target whose sizes differ a thousandfold.
+The compact form is small enough to come with the package. A matrix is stored as 8-bit integers with
+one scale for each row and one for each column: the columns of `fc` belong to channels of the target
+whose sizes differ a thousandfold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from drafters.json_object import json_object
+
 WEIGHTS, COMPACT = "model.safetensors", "model.int8.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+_LAYER = "layers.0."  # what some heads call the `midlayer.` of the others
 _LARGEST = 127
 _ROWS, _COLUMNS = ".rows", ".columns"
 
 
-def weights_file(folder: Path) -> Path:
-    """Return where a head's folder keeps its weights, compact or as published."""
-    compact = folder / COMPACT
-    return compact if compact.is_file() else folder / WEIGHTS
+def stored_tensors(source: Path, wanted: Callable[[str], bool] = bool) -> dict[str, Tensor]:
+    """Return tensors under the published names, as they are stored.
+
+    Args:
+        source: A head's folder, or one safetensors file.
+        wanted: Says by its name whether a tensor is read.
+
+    Raises:
+        ValueError: A file is missing or damaged, or two tensors bear one name.
+    """
+    found: dict[str, Tensor] = {}
+    for path, names in _files(source).items():
+        try:
+            with safe_open(path, "pt") as file:
+                inside = file.keys()
+                if lost := sorted(set(names or ()) - set(inside)):
+                    raise ValueError(f"{path}: the index promises {lost[0]}, which is not in it")
+                for name in names or inside:
+                    if not wanted(published := published_name(name)):
+                        continue
+                    if published in found:
+                        raise ValueError(f"{path}: two tensors are {published}; remove one")
+                    found[published] = file.get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged ({error}); copy it again") from None
+    return found
+
+
+def published_name(name: str) -> str:
+    """Return a tensor's usual name."""
+    name = name.removeprefix("model.")
+    return "midlayer." + name[len(_LAYER) :] if name.startswith(_LAYER) else name
+
+
+def _files(source: Path) -> dict[Path, list[str]]:
+    """Return the weights' files, each with the names that an index promises; without one none."""
+    if source.is_file():
+        return {source: []}
+    for name in (COMPACT, WEIGHTS):
+        if (source / name).is_file():
+            return {source / name: []}
+    if not (source / INDEX).is_file():
+        others = sorted(p.name for p in source.glob("*") if p.suffix in (".bin", ".pt", ".pth"))
+        found = f"only {others[0]}, which can run code when it is read" if others else "no weights"
+        raise ValueError(
+            f"{source} has no {WEIGHTS} ({found}); heads are read from safetensors files alone"
+        )
+    return _shards(source)
+
+
+def _shards(folder: Path) -> dict[Path, list[str]]:
+    """Return the files that a folder's index names, each with its tensors."""
+    index, files = folder / INDEX, dict[Path, list[str]]()
+    parts = json_object(index).get("weight_map")
+    if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+        raise ValueError(f"{index}: weight_map must name a file for each tensor")
+    for name, part in parts.items():
+        if Path(part).name != part:
+            raise ValueError(f"{index}: {part} is outside of the head's folder")
+        if not (folder / part).is_file():
+            raise ValueError(f"{folder} has no {part}, which {INDEX} names; copy the head again")
+        files.setdefault(folder / part, []).append(name)
+    return files
 
 
 def write_compact(tensors: dict[str, Tensor], path: Path) -> None:

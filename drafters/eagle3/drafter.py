@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from drafters.base import TargetInfo
 from drafters.eagle3 import shape as shapes
+from drafters.eagle3.config import head_config
 from drafters.eagle3.shipped import SHIPPED, shipped, unpacked
 
 if TYPE_CHECKING:
     from drafters.eagle3.checkpoint import Head
     from drafters.eagle3.proposer import Eagle3Proposer
     from drafters.eagle3.runner import Runner
+    from verify.base import TargetShape
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -61,11 +63,6 @@ class Eagle3:
         object.__setattr__(self, "depth", self.depth or self.num_draft_tokens)
 
     @property
-    def is_chain(self) -> bool:
-        """Whether each draft token follows the one before."""
-        return self.breadth == 1
-
-    @property
     def note(self) -> str:
         """Which head drafts, and what a reader of a table must know of it; empty without one."""
         source = dict(self.heads).get(self.target)
@@ -74,12 +71,25 @@ class Eagle3:
         note = f"{self.name} on {self.target} drafts with the head {source}"
         if self.target in self.stand_ins:
             note += ", a stand-in for the published one, which is for another target"
-        return note
+        return "; ".join([note, *self._assumed()])
 
     def check(self, local: bool = False) -> None:
         """Refuse a head that is missing or not sound; a hub id is right where heads are fetched."""
-        if local or self.folder().is_dir() or not _HUB_ID.fullmatch(self._source()):
+        from drafters.eagle3.checkpoint import check_served
+
+        if local or not (self.folder().is_dir() or _HUB_ID.fullmatch(self._source())):
             self.load()
+        elif (folder := self._folder_here()) is not None:
+            fetched = self.folder().is_dir() or any(folder.glob("*.safetensors"))
+            (check_served if fetched else head_config)(folder)
+
+    def check_fits(self, target: TargetShape) -> None:
+        """Refuse a target of other sizes, or without the layers that the head reads."""
+        from drafters.eagle3.checkpoint import check_fits
+
+        config = head_config(self.folder())
+        check_fits(config.shape, target, f"drafter.heads.{self.target}={self._source()}")
+        shapes.capture_layers(config.layer_ids, target.num_layers)
 
     def load(self) -> Head:
         """Read the head of the target.
@@ -104,7 +114,7 @@ class Eagle3:
 
     def capture_layers(self, num_layers: int) -> tuple[int, ...]:
         """Return the target layers whose inputs the head reads."""
-        return shapes.capture_layers(self.load().capture_ids, num_layers)
+        return shapes.capture_layers(head_config(self.folder()).layer_ids, num_layers)
 
     def start(self, target: TargetInfo) -> Eagle3Proposer:
         """Load the head beside its target."""
@@ -150,6 +160,25 @@ class Eagle3:
                 " `python -m drafters.eagle3.train`"
             )
         return source
+
+    def _folder_here(self) -> Path | None:
+        """Return the head's folder, of a hub id the cached one; None where there is none."""
+        if self.folder().is_dir():
+            return self.folder()
+        if not _HUB_ID.fullmatch(self._source()):
+            return None
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(self._source(), "config.json")
+        return Path(found).parent if isinstance(found, str) else None
+
+    def _assumed(self) -> tuple[str, ...]:
+        """Return what the head's configuration leaves open, as far as it is here and sound."""
+        try:
+            folder = self._folder_here()
+            return () if folder is None else head_config(folder).assumed
+        except ValueError:
+            return ()  # `check` says so
 
     def _published(self) -> str:
         """Return the folder of the head in the form that SGLang reads, or a hub id as it stands."""

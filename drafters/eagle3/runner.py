@@ -17,7 +17,7 @@ _WARM_UPS = 3  # libraries allocate their workspaces before a capture
 
 
 class Scored(NamedTuple):
-    """What a forward says of its rows.
+    """The output of a forward of the head, by row.
 
     Attributes:
         hidden: [W, H], the rows' output states, which the next rows start from.

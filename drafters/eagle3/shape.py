@@ -1,4 +1,4 @@
-"""The shape of an EAGLE-3 head: its `config.json`, and from it every tensor's name and shape.
+"""The shape of an EAGLE-3 head: every tensor's name and shape, and the layers that it reads.
 
 Source: Li et al. 2025, EAGLE-3, https://arxiv.org/abs/2503.01840; names and settings are those of
 the published heads, as SGLang's `LlamaForCausalLMEagle3` reads them.
@@ -7,24 +7,9 @@ the published heads, as SGLang's `LlamaForCausalLMEagle3` reads them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-ARCHITECTURE = "LlamaForCausalLMEagle3"
 MAX_BREADTH = 32  # rows of one draft forward: the CPU kernels' buffers are as long
 NUM_FEATURES = 3  # hidden states of the target that the head reads, side by side
-# What this head does not do: setting -> the values that mean "not used".
-_UNUSED: dict[str, tuple[Any, ...]] = {
-    "num_hidden_layers": (1,),
-    "hidden_act": ("silu", None),
-    "bias": (False, None),
-    "attention_bias": (False, None),
-    "mlp_bias": (False, None),
-    "tie_word_embeddings": (False, None),
-    "fc_norm": (False, None),
-    "use_aux_norm": (False, None),
-    "norm_output": (False, None),
-    "quantization_config": (None,),
-}
 
 
 @dataclass(frozen=True)
@@ -73,58 +58,6 @@ def tensor_shapes(shape: HeadShape) -> dict[str, tuple[int, ...]]:
     }
 
 
-def read_config(config: dict[str, Any], source: str) -> tuple[HeadShape, tuple[int, ...]]:
-    """Return a head's shape and the layer ids that its configuration names, if it names any.
-
-    Raises:
-        ValueError: It is another kind of head, or a setting is missing; the text names it.
-    """
-    architecture = (config.get("architectures") or ["none"])[0]
-    if architecture != ARCHITECTURE:
-        raise ValueError(
-            f"{source}: architecture {architecture}, an EAGLE-3 head is {ARCHITECTURE};"
-            " use engine=sglang for heads of other kinds"
-        )
-    eagle = config.get("eagle_config") or {}
-    _refuse_what_we_do_not_run(config | eagle, source)
-    try:
-        return _shape(config), _layer_ids(eagle, source)
-    except KeyError as error:
-        raise ValueError(f"{source}: {error.args[0]} is missing") from None
-
-
-def write_config(shape: HeadShape, layer_ids: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    """Return the configuration of a head, as SGLang reads it.
-
-    Args:
-        shape: The head's shape.
-        layer_ids: Layers whose outputs it reads; none leaves the choice to the engine, which takes
-            an empty list at its word and captures nothing.
-        dtype: Of the weights.
-    """
-    layers = {"eagle_aux_hidden_state_layer_ids": list(layer_ids)} if layer_ids else {}
-    return {
-        "architectures": [ARCHITECTURE],
-        "model_type": "llama",
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "num_hidden_layers": 1,
-        "hidden_act": "silu",
-        "vocab_size": shape.vocab_size,
-        "draft_vocab_size": shape.draft_vocab_size,
-        "rope_theta": shape.rope_theta,
-        "rms_norm_eps": shape.rms_norm_eps,
-        "max_position_embeddings": shape.max_positions,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "torch_dtype": dtype,
-        "eagle_config": {**layers, "use_aux_hidden_state": True},
-    }
-
-
 def capture_layers(layer_ids: tuple[int, ...], num_layers: int) -> tuple[int, ...]:
     """Return the target layers whose inputs the head reads.
 
@@ -149,52 +82,3 @@ def capture_layers(layer_ids: tuple[int, ...], num_layers: int) -> tuple[int, ..
             " use a head that was trained for this target"
         )
     return layers
-
-
-def _layer_ids(eagle: dict[str, Any], source: str) -> tuple[int, ...]:
-    ids = tuple(eagle.get("eagle_aux_hidden_state_layer_ids") or ())
-    if ids and (len(ids) != NUM_FEATURES or len(set(ids)) != len(ids)):
-        raise ValueError(
-            f"{source}: eagle_aux_hidden_state_layer_ids={list(ids)}: {NUM_FEATURES} different"
-            " layers are needed, or the input of fc would shrink"
-        )
-    return ids
-
-
-def _refuse_what_we_do_not_run(config: dict[str, Any], source: str) -> None:
-    for name, unused in _UNUSED.items():
-        if config.get(name, unused[0]) not in unused:
-            raise ValueError(
-                f"{source}: {name}={config[name]} is not supported by the torch engine:"
-                " use engine=sglang for this head"
-            )
-    if config.get("norm_before_fc") or config.get("use_aux_hidden_state") is False:
-        raise ValueError(
-            f"{source}: a head without plain auxiliary hidden states; use engine=sglang for it"
-        )
-    rope = config.get("rope_scaling") or {}
-    if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise ValueError(
-            f"{source}: rope scaling is not supported: use engine=sglang for this head"
-        )
-    if config.get("target_hidden_size", config.get("hidden_size")) != config.get("hidden_size"):
-        raise ValueError(
-            f"{source}: target_hidden_size={config['target_hidden_size']} differs from"
-            f" hidden_size={config['hidden_size']}: use engine=sglang for this head"
-        )
-
-
-def _shape(config: dict[str, Any]) -> HeadShape:
-    heads = config["num_attention_heads"]
-    return HeadShape(
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        num_heads=heads,
-        num_kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        vocab_size=config["vocab_size"],
-        draft_vocab_size=config.get("draft_vocab_size") or config["vocab_size"],
-        rope_theta=float(config.get("rope_theta", 10_000.0)),
-        rms_norm_eps=float(config["rms_norm_eps"]),
-        max_positions=config.get("max_position_embeddings", 2048),
-    )

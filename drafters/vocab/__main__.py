@@ -8,17 +8,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from drafters.eagle3.checkpoint import load_head, save_head
+from drafters.eagle3.config import head_config
 from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
-from drafters.vocab.load import read_map, read_stored
+from drafters.vocab.load import FIXES, read_map, read_stored
 from drafters.vocab.remap import remap
+from pipeline.config.messages import guarded
 
 _CHAIN = 3  # draft tokens of the chain whose accept length the report caps
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit two draft vocabularies, or move a head to another one."""
-    parser = argparse.ArgumentParser(prog="python -m drafters.vocab", description=main.__doc__)
+    """Audit two draft vocabularies, or move a head to another one.
+
+    Returns:
+        1 where a file is refused or engines misread a map, else 0.
+    """
+    parser = argparse.ArgumentParser(prog="python -m drafters.vocab", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     asked = actions.add_parser("audit", help="compare the maps of two heads")
     asked.add_argument("a", type=Path, help="head folder or map file: what the head learnt with")
@@ -30,20 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     moved.add_argument("out", type=Path, help="folder to write")
     given = parser.parse_args(arguments)
     try:
-        lines = _audit(given) if given.action == "audit" else _remap(given)
-        sys.stdout.write("\n".join(lines) + "\n")
-    except ValueError as error:
+        lines, sound = _audit(given) if given.action == "audit" else (_remap(given), True)
+    except (ValueError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    return 0
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if sound else 1
 
 
-def _audit(given: argparse.Namespace) -> list[str]:
+def _audit(given: argparse.Namespace) -> tuple[list[str], bool]:
+    """Return the report, and whether engines read both maps right."""
     a, b = read_stored(given.a), read_stored(given.b)
     counts = None
     if given.data:
         counts = answer_counts(Corpus.open(given.data).samples(), a.vocab_size)
-    return list(report(audit(a, b, counts)))
+    found = audit(a, b, counts)
+    return list(report(found)), not (found.a.wrong or found.b.wrong)
 
 
 def _remap(given: argparse.Namespace) -> list[str]:
@@ -51,34 +59,51 @@ def _remap(given: argparse.Namespace) -> list[str]:
     save_head(head, given.out)
     return [
         f"{given.out}: {moved.kept} rows kept, {moved.new} tokens new to the head,"
-        f" {moved.dropped} dropped"
+        f" {moved.dropped} dropped",
+        *(f"{given.head}: {assumed}" for assumed in head_config(given.head).assumed),
     ]
 
 
 def report(found: Audit) -> Iterator[str]:
     """Yield an audit's lines."""
-    yield from _map_lines("A", found.a)
-    yield from _map_lines("B", found.b)
+    yield from _map_lines("A", found.a, _unit(found))
+    yield from _map_lines("B", found.b, _unit(found))
     size = max(found.a.size, found.b.size)
     yield f"same token in the same slot: {found.same_slot} of {size}"
     yield f"tokens that both hold: {found.shared} of {size} ({found.shared / size:.1%})"
-    unit = "of the target's output" if found.weighted else "of the vocabulary, unweighted"
     for name, coverage in (
         ("a head of A read with map B", found.coverage_same_slot),
         ("a head of A moved to map B", found.coverage_shared),
     ):
-        yield (
-            f"{name}: accept rate at most {coverage:.3f} ({unit}), accept length at most"
-            f" {accept_length_cap(coverage, _CHAIN):.2f} with a chain of {_CHAIN}"
-        )
+        yield f"{name}: accept rate at most {coverage:.3f} ({_unit(found)}), {_cap(coverage)}"
 
 
-def _map_lines(name: str, facts: MapFacts) -> Iterator[str]:
+def _map_lines(name: str, facts: MapFacts, unit: str) -> Iterator[str]:
     yield (
         f"{name}: {facts.size} slots, stored as {facts.encoding}, coverage {facts.coverage:.3f};"
         f" as engines read it {facts.outside} out of range, {facts.repeated} repeated"
     )
+    if not facts.wrong:
+        return
+    if facts.right_slots is None:
+        costs = "which tokens are meant nobody can tell"
+    else:
+        costs = (
+            f"engines read {facts.right_slots} of {facts.size} slots"
+            f" ({facts.right_slots / facts.size:.1%}) right, accept rate at most {facts.right:.3f}"
+            f" ({unit}) where {facts.coverage:.3f} is meant, {_cap(facts.right)}"
+        )
+    yield f"{name} is wrong: d2t {FIXES[facts.encoding]}; {costs}"
+
+
+def _unit(found: Audit) -> str:
+    return "of the target's output" if found.weighted else "of the vocabulary, unweighted"
+
+
+def _cap(coverage: float) -> str:
+    longest = accept_length_cap(coverage, _CHAIN)
+    return f"accept length at most {longest:.2f} with a chain of {_CHAIN}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m drafters.vocab", main))

@@ -25,6 +25,9 @@ class MapFacts:
         outside: Slots whose token the target does not have, as engines read the map.
         repeated: Slots that repeat another slot's token, as engines read the map.
         coverage: Share of the target's output, by count, whose token has a slot.
+        right_slots: Slots whose token engines read as it is meant; None where nobody can say what
+            is meant.
+        right: Share of the target's output whose token is in such a slot.
     """
 
     size: int
@@ -32,6 +35,13 @@ class MapFacts:
     outside: int
     repeated: int
     coverage: float
+    right_slots: int | None
+    right: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether engines misread the map."""
+        return self.encoding is not Encoding.OFFSET
 
 
 @dataclass(frozen=True)
@@ -41,12 +51,12 @@ class Audit:
     Attributes:
         a: Map A by itself.
         b: Map B by itself.
-        same_slot: Slots that stand for the same token in both.
+        same_slot: Slots whose token in A is the one that engines read from B.
         shared: Tokens that both hold, in whatever slot.
         coverage_shared: Share of the target's output whose token both hold: the cap on accept rate
             once the rows have been moved from A to B.
-        coverage_same_slot: Share of the target's output whose token has the same slot in both: the
-            cap on the accept rate of A's head read with map B.
+        coverage_same_slot: Share of the target's output whose token is in such a slot: the cap on
+            the accept rate of A's head read with map B.
         weighted: Whether shares are by counts of the target's output; else every token counts once.
     """
 
@@ -78,8 +88,7 @@ def audit(a: StoredMap, b: StoredMap, counts: Tensor | None = None) -> Audit:
     weights = torch.ones(a.vocab_size) if counts is None else counts.double()
     share = weights / weights.sum()
     ids_a, ids_b = _meant(a), _meant(b)
-    common = min(len(ids_a), len(ids_b))
-    same = ids_a[:common][ids_a[:common] == ids_b[:common]]
+    same = _same(ids_a, reading(b.d2t, Encoding.OFFSET))
     shared = ids_a[torch.isin(ids_a, ids_b)]
     return Audit(
         a=_facts(a, share),
@@ -101,19 +110,36 @@ def accept_length_cap(coverage: float, num_draft_tokens: int) -> float:
 
 
 def _meant(stored: StoredMap) -> Tensor:
-    """Return the token ids that a map means, whether or not engines read it so."""
-    absolute = stored.encoding is Encoding.ABSOLUTE
-    return reading(stored.d2t, Encoding.ABSOLUTE if absolute else Encoding.OFFSET)
+    """Return the token ids that a map means, whether or not engines read it so; empty for none.
+
+    A mask tells the tokens of a map whose numbers are no map; their slots are in ascending order,
+    as every trainer makes them.
+    """
+    if stored.encoding in (Encoding.OFFSET, Encoding.ABSOLUTE):
+        return reading(stored.d2t, stored.encoding)
+    if stored.t2d is not None and int(stored.t2d.sum()) == len(stored.d2t):
+        return stored.t2d.nonzero().flatten()
+    arange = stored.encoding is Encoding.ARANGE and len(stored.d2t) <= stored.vocab_size
+    return reading(stored.d2t, Encoding.ABSOLUTE) if arange else stored.d2t.new_empty(0)
+
+
+def _same(meant: Tensor, read: Tensor) -> Tensor:
+    """Return the tokens that stand in the same slot of both."""
+    common = min(len(meant), len(read))
+    return meant[:common][meant[:common] == read[:common]]
 
 
 def _facts(stored: StoredMap, share: Tensor) -> MapFacts:
-    engine_ids = reading(stored.d2t, Encoding.OFFSET)
+    engine_ids, meant = reading(stored.d2t, Encoding.OFFSET), _meant(stored)
+    right = _same(meant, engine_ids)
     return MapFacts(
         size=len(stored.d2t),
         encoding=stored.encoding,
         outside=count_outside(engine_ids, stored.vocab_size),
         repeated=count_repeated(engine_ids),
-        coverage=_covered(_meant(stored), share),
+        coverage=_covered(meant, share),
+        right_slots=len(right) if len(meant) else None,
+        right=_covered(right, share),
     )
 
 

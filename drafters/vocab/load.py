@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError, safe_open
+import torch
 from torch import Tensor
 
-from drafters.eagle3.compact import weights_file
+from drafters.eagle3.compact import stored_tensors
+from drafters.eagle3.config import head_config, vocab_size
 from drafters.json_object import json_object
 from drafters.vocab.maps import Encoding, VocabMap, encoding_of, reading
 
-_FIXES = {
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+FIXES = {
     Encoding.ABSOLUTE: (
         "holds token ids, engines read it as offsets: store d2t - arange(len(d2t))"
     ),
@@ -56,31 +58,66 @@ def checked(stored: StoredMap, source: str) -> VocabMap:
             f"{source}: t2d marks {int(stored.t2d.sum())} tokens that are not the"
             f" {len(ids)} of d2t; store t2d[arange(D) + d2t] = True, all else False"
         )
-    if encoding in _FIXES:
-        raise ValueError(f"{source}: d2t {_FIXES[encoding]}")
+    if encoding in FIXES:
+        raise ValueError(f"{source}: d2t {FIXES[encoding]}")
     return VocabMap(ids, stored.vocab_size)
+
+
+def stored_map(
+    d2t: Tensor, t2d: Tensor | None, source: str, draft_size: int | None, size: int | None
+) -> StoredMap:
+    """Return a map whose tensors can be one; what their numbers mean is not yet checked.
+
+    Args:
+        d2t: As stored.
+        t2d: As stored, if it is.
+        source: The file, for messages.
+        draft_size: D, where a configuration says so.
+        size: V, where a configuration says so; else the mask's length.
+
+    Raises:
+        ValueError: A type that cannot hold the numbers, another shape, or no vocabulary's size.
+    """
+    if d2t.dtype not in _INTEGERS:
+        raise ValueError(
+            f"{source}: d2t is {d2t.dtype}, which cannot hold a vocabulary's numbers: a cast of the"
+            " whole state rounds them; take d2t from the head before the cast, as int64"
+        )
+    if t2d is not None and (t2d.dtype not in (torch.bool, *_INTEGERS) or bool((t2d > 1).any())):
+        raise ValueError(f"{source}: t2d is {t2d.dtype}, a mask of bools is needed")
+    if size is None and t2d is None:
+        raise ValueError(
+            f"{source}: neither t2d nor a config.json says how large the vocabulary is"
+        )
+    for name, tensor, wanted in (("d2t", d2t, draft_size), ("t2d", t2d, size)):
+        if tensor is not None and (tensor.dim() != 1 or wanted not in (None, len(tensor))):
+            asked = "one row is needed" if wanted is None else f"config.json asks for ({wanted},)"
+            raise ValueError(f"{source}: {name} is {tuple(tensor.shape)}, but {asked}")
+    whole = len(t2d) if t2d is not None else size
+    assert whole is not None
+    return StoredMap(d2t, None if t2d is None else t2d.bool(), whole)
 
 
 def read_stored(source: Path) -> StoredMap:
     """Read `d2t` and `t2d` from a head's folder or from one safetensors file.
 
     Raises:
-        ValueError: There is no such file, no `d2t` in it, or no way to know the vocabulary's size.
+        ValueError: There is no such file, no `d2t` in it, no way to know the vocabulary's size, or
+            as `stored_map`; of a folder, its configuration is no head's.
     """
-    path = weights_file(source) if source.is_dir() else source
-    if not path.is_file():
+    if not source.exists():
         raise ValueError(f"{source}: no head's folder and no safetensors file")
-    try:
-        with safe_open(path, "pt") as file:
-            names = set(file.keys())
-            d2t = file.get_tensor("d2t") if "d2t" in names else None
-            t2d = file.get_tensor("t2d") if "t2d" in names else None
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); copy it again") from None
-    if d2t is None:
-        raise ValueError(f"{path}: tensor d2t is missing, so the file holds no draft vocabulary")
-    size = len(t2d) if t2d is not None else _vocab_size(path)
-    return StoredMap(d2t, None if t2d is None else t2d.bool(), size)
+    maps = stored_tensors(source, ("d2t", "t2d").__contains__)
+    if "d2t" not in maps:
+        raise ValueError(f"{source}: tensor d2t is missing, so it holds no draft vocabulary")
+    path = (source if source.is_dir() else source.parent) / "config.json"
+    draft_size = size = None
+    if path.is_file() and source.is_dir():
+        shape = head_config(source).shape
+        draft_size, size = shape.draft_vocab_size, shape.vocab_size
+    elif path.is_file() and "t2d" not in maps:
+        size = vocab_size(json_object(path), str(path))
+    return stored_map(maps["d2t"], maps.get("t2d"), str(source), draft_size, size)
 
 
 def read_map(source: Path) -> VocabMap:
@@ -90,12 +127,3 @@ def read_map(source: Path) -> VocabMap:
         ValueError: As `read_stored`, or as `checked`.
     """
     return checked(read_stored(source), str(source))
-
-
-def _vocab_size(path: Path) -> int:
-    """Return the target's vocabulary size from the configuration beside a file."""
-    config = path.parent / "config.json"
-    size = json_object(config).get("vocab_size") if config.is_file() else None
-    if not isinstance(size, int):
-        raise ValueError(f"{path}: neither t2d nor a config.json says how large the vocabulary is")
-    return size

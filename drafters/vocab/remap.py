@@ -46,7 +46,7 @@ def remap(head: Head, vocab: VocabMap) -> tuple[Head, Moved]:
     shape = replace(head.shape, draft_vocab_size=len(vocab.ids))
     tensors = {**head.tensors, "lm_head.weight": moved}
     report = Moved(kept, len(vocab.ids) - kept, len(head.vocab.ids) - kept)
-    return Head(shape, tensors, vocab, head.capture_ids), report
+    return replace(head, shape=shape, tensors=tensors, vocab=vocab), report
 
 
 def overwrite(head: Head, vocab: VocabMap) -> Head:

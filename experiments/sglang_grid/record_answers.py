@@ -4,7 +4,8 @@ r"""Record what a real SGLang answers, for the contract test of machines without
         engine.attention=triton
 
 Any override of `python -m pipeline` is taken. Writes tests/pipeline/engine/sglang/recorded/
-VERSION.json and prints the names that this version no longer has.
+VERSION.json, and the parser's options where the product looks for them, and prints the names that
+this version no longer has.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 from pipeline.cell.cell import Cell
 from pipeline.config.compose import compose_each
 from pipeline.config.instantiate import build_part
+from pipeline.engine.sglang.options import FOLDER as OPTIONS
 from pipeline.engine.sglang.session import SglangSession
-from pipeline.engine.sglang.versions import lacking, parse
+from pipeline.engine.sglang.versions import installed_options, lacking
 from pipeline.sweep.build import PARTS
 from pipeline.workload.prompts import Prompt
 
@@ -30,11 +32,11 @@ PROMPT = Prompt("recorded", "chat", tuple(range(3, 35)))
 def main(overrides: list[str]) -> None:
     """Record a plain and a speculative cell of the installed version."""
     plain, speculative = (answers(overrides, drafter) for drafter in ("none", "ngram"))
-    engine = cell(overrides, "none").engine
+    options = installed_options(getattr(cell(overrides, "none").engine, "python", ""))
     recorded: dict[str, Any] = {
         "version": plain["server_info"]["version"],
         "source": "a running server",
-        "options": sorted(parse(getattr(engine, "python", ""), []).options),
+        "options": sorted(name for option in options for name in option["names"]),
         "meta_info": sorted(plain["meta_info"]),
         "speculative_meta_info": sorted(speculative["meta_info"]),
         "server_info": sorted(plain["server_info"]),
@@ -43,6 +45,8 @@ def main(overrides: list[str]) -> None:
     }
     path = FOLDER / f"{recorded['version']}.json"
     path.write_text(json.dumps(recorded, indent=1) + "\n")
+    lines = ",\n".join(f" {json.dumps(option)}" for option in options)
+    (OPTIONS / path.name).write_text(f"[\n{lines}\n]\n")
     print(f"{path}\nnames that it lacks: {', '.join(lacking(recorded)) or 'none'}")
 
 

@@ -7,16 +7,17 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from drafters.base import Drafter
+from drafters.base import CarriesNote, CopiesText, Drafter
 from pipeline.cell.response import Session
+from pipeline.config.instantiate import check_numbers
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
 
-if TYPE_CHECKING:
-    pass
+TEMPERATURES = (1e-3, 100.0)  # beside 0
+MOST_AT_ONCE = 65536  # ranks, requests in flight, tokens of a step
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,26 @@ class Parallelism:
     def __post_init__(self) -> None:
         """Check the ranges."""
         for name, value in (("tp", self.tp), ("batch", self.batch)):
+            check_numbers(f"parallelism.{name}", value)
             if value < 1:
                 raise ValueError(f"parallelism.{name}={value}: must be 1 or more")
+            if value > MOST_AT_ONCE:
+                raise ValueError(f"parallelism.{name}={value}: at most {MOST_AT_ONCE}")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a verdict must know of a cell's drafter and verify backend beyond their names.
+
+    Attributes:
+        copies_text: The drafter copies text instead of running a model.
+        captures_verify: Verify steps are to be replayed from a capture.
+        fuses_allreduce: All-reduce, residual add and norm are to be one kernel.
+    """
+
+    copies_text: bool = False
+    captures_verify: bool = False
+    fuses_allreduce: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,16 @@ class Cell:
     def is_baseline(self) -> bool:
         """Whether the cell decodes plainly."""
         return self.drafter.num_draft_tokens == 0
+
+    @property
+    def abilities(self) -> Abilities:
+        """What its drafter and its verify backend say of themselves."""
+        drafter, verify = self.drafter, self.verify
+        return Abilities(
+            copies_text=isinstance(drafter, CopiesText) and drafter.copies_text,
+            captures_verify=verify.captures_verify,
+            fuses_allreduce=verify.fuses_allreduce,
+        )
 
 
 def describe(part: Any) -> Any:
@@ -118,8 +147,8 @@ def flat(cell: Cell) -> dict[str, str]:
             out[prefix] = str(value)
 
     walk("", describe(cell))
-    if note := getattr(cell.drafter, "note", ""):
-        out["drafter.note"] = note  # what a reader of a table must know, such as a stand-in
+    if isinstance(cell.drafter, CarriesNote) and cell.drafter.note:
+        out["drafter.note"] = cell.drafter.note
     return out | {
         "target": cell.target.name,
         "drafter": cell.drafter.name,
@@ -153,12 +182,22 @@ class Sampling:
                 f"sampling.max_new_tokens={self.max_new_tokens}: at least 2, since the first token"
                 " comes from prefill and no verify step would run"
             )
-        if self.temperature < 0:
-            raise ValueError(f"sampling.temperature={self.temperature}: 0 (greedy) or more")
+        check_numbers("sampling", dataclasses.asdict(self))
+        low, high = TEMPERATURES
+        if self.temperature and not low <= self.temperature <= high:
+            raise ValueError(
+                f"sampling.temperature={self.temperature}: 0 (greedy), or from {low:g} to {high:g}:"
+                " below, logits overflow, and above, the text is random"
+            )
         if self.held_accept_length and self.held_accept_length < 1:
             raise ValueError(
                 f"sampling.held_accept_length={self.held_accept_length}: 1 or more, or 0 for the"
                 " real one"
+            )
+        if self.held_accept_length > MOST_AT_ONCE:
+            raise ValueError(
+                f"sampling.held_accept_length={self.held_accept_length}: more tokens than any step"
+                " commits"
             )
 
 
@@ -189,6 +228,36 @@ class DescribesStart(Protocol):
 
     def describe_start(self, cell: Cell) -> Iterable[str]:
         """Return the lines that a person can run; nothing is started."""
+        ...
+
+
+@runtime_checkable
+class StaysLoaded(Protocol):
+    """Ability of an engine: it can say whether other cells may be loaded beside it."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether it may stay loaded while other cells are measured."""
+        ...
+
+
+@runtime_checkable
+class LimitsContext(Protocol):
+    """Ability of an engine: it may take shorter requests than the target does."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of a request; 0 is the target's own."""
+        ...
+
+
+@runtime_checkable
+class EndsOwnStart(Protocol):
+    """Ability of an engine: it ends a start that takes too long, and says how far it was."""
+
+    @property
+    def start_timeout_s(self) -> float:
+        """Seconds from the launch until it does."""
         ...
 
 

@@ -1,4 +1,8 @@
-"""Configs from overrides, and what Hydra refuses as one line that says what to do here."""
+"""Expand a grid's overrides into jobs and compose the config of each.
+
+Commas in an override make a grid, as Hydra's own multirun does. What Hydra refuses becomes one line
+that names the setting and the way to list the valid ones.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""From a composed config to its objects: our own classes alone, each value of the right kind."""
+"""Build the objects that a composed config names, after checking every value against its field.
+
+Only classes of this package are built. A text where a number belongs, and a number that is not
+positive where it must be, are refused in one line that names the setting.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +16,11 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+
+ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+SMALLEST, LARGEST = 1e-12, 1e15  # a share of a norm's epsilon; a second in femtoseconds
+LARGEST_WHOLE = 2**63 - 1  # what a seed may be
 
 
 def build_part(config: DictConfig, name: str) -> Any:
@@ -38,6 +48,7 @@ def build_part(config: DictConfig, name: str) -> Any:
 def _check_fields(node: DictConfig, name: str) -> None:
     """Refuse values of another type than the part's class wants."""
     values: Any = OmegaConf.to_container(node, resolve=True)
+    check_numbers(name, values)
     with contextlib.suppress(ImportError):  # instantiating says what cannot be found
         check_types(name, get_class(node._target_), values)
 
@@ -54,20 +65,38 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
 
 
-ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
-
-
 def check_positive(setting: str, value: Any) -> None:
     """Refuse what is not a number above zero.
 
     Raises:
         ValueError: Naming the setting.
     """
+    check_numbers(setting, value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise ValueError(f"{setting}={value}: must be a number above 0")
 
 
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+def check_numbers(setting: str, values: Any) -> None:
+    """Refuse numbers that cannot be computed with, at any depth of a config's plain data.
+
+    A comparison with nan is false, so that it passes every check of a range that asks for a fault.
+
+    Raises:
+        ValueError: One is nan or infinite, or its size is absurd; naming the setting.
+    """
+    if isinstance(values, dict):
+        for key, value in values.items():
+            check_numbers(f"{setting}.{key}" if setting else str(key), value)
+    elif isinstance(values, (list, tuple)):
+        for index, value in enumerate(values):
+            check_numbers(f"{setting}[{index}]", value)
+    elif isinstance(values, float) and not math.isfinite(values):
+        raise ValueError(f"{setting}={values}: must be a finite number")
+    elif isinstance(values, float) and values and not SMALLEST <= abs(values) <= LARGEST:
+        size = "small" if abs(values) < SMALLEST else "large"
+        raise ValueError(f"{setting}={values}: too {size} to compute with")
+    elif isinstance(values, int) and abs(values) > LARGEST_WHOLE:
+        raise ValueError(f"{setting}: a whole number of {values.bit_length()} bits; at most 63")
 
 
 def check_types(setting: str, kind: type, values: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ NOT_SETTINGS = (
     "target.source",
     "engine.python",
     "engine.threads",  # what they came to is compared
+    "workload.note",  # words
     "workload.path",
 )
 

@@ -25,7 +25,8 @@ class Comparison:
         exclude: Prompts that loop in any arm that counts; left out of every arm alike.
         measurements: By cell id, of every cell that counts.
         lossless: By cell id, of every greedy cell that was compared.
-        not_interleaved: Ids of cells that count and are known not to have taken turns with the best baseline.
+        not_interleaved: Ids of cells that count and are known not to have taken turns with the best
+            baseline.
     """
 
     records: tuple[CellRecord, ...]
@@ -105,11 +106,11 @@ def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> CellRecord | 
     """Return the plain-decode cell whose output a cell must repeat.
 
     For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
-    the one with the eager `extend`, since capture and fusion are what may have broken the others.
+    one whose steps are eager, since capture and fusion are what may have broken the others.
     """
     plain = [r for r in cells if r.is_baseline and r.cell_id != record.cell_id]
     if record.is_baseline:
-        return next((r for r in plain if r.params["verify"] == "extend"), None)
+        return next((r for r in plain if not r.abilities.captures_verify), None)
     same = (r for r in plain if r.params["verify"] == record.params["verify"])
     return next(same, _best_baseline(plain, frozenset()))
 

@@ -90,7 +90,7 @@ def tolerance(record: CellRecord) -> float:
 
     Read from the dtype that the engine resolved; an unknown one is held to float32.
     """
-    return TOLERANCE.get(record.settings.get("dtype", ""), TOLERANCE["float32"])
+    return TOLERANCE.get(record.dtype, TOLERANCE["float32"])
 
 
 def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:

@@ -55,11 +55,13 @@ def built_once(folder: Path, num_bytes: int, build: Callable[[Path], None]) -> P
                 shutil.rmtree(partial, ignore_errors=True)
                 if _free(folder.parent) < num_bytes:
                     raise OSError(errno.ENOSPC, "No space left on device")
-                partial.mkdir()
-                build(partial)
-                partial.rename(folder)
+                try:
+                    partial.mkdir()
+                    build(partial)
+                    partial.rename(folder)
+                finally:  # whatever the build raised
+                    shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ValueError(_full(folder, num_bytes)) from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

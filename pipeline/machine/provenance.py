@@ -1,4 +1,8 @@
-"""Where a sweep's numbers come from: the code, the packages and the machine."""
+"""Record where numbers come from: code, packages and machine, and when two machines are the same.
+
+`provenance` returns the facts that a sweep keeps, as flat text. `machine_class` picks those that
+machines of one kind share, `fingerprint` hashes those that absolute times need to be compared.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ PACKAGES = ("specroi", "torch", "hydra-core", "ray", "mlflow", "datasets", "toke
 MACHINE = ("cpu", "cores", "gpus")  # cells measured on machines that differ here have no ratio
 UNKNOWN = "unknown"  # how a fact begins that could not be learned; the reason follows
 OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def provenance() -> dict[str, str]:
@@ -141,9 +146,6 @@ def _output(*command: str) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-SAME = (*MACHINE, "memory_gib", "platform", "driver")
 
 
 def machine_class(facts: Mapping[str, str]) -> dict[str, str]:

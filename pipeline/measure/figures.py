@@ -75,7 +75,7 @@ class Figures:
         return self.versus.levers.ms_per_token if self.versus else math.nan
 
     def rescaled_to(self, plain_ms: float) -> Figures:
-        """Return the decode figures as they were, had a plain token beside them taken `plain_ms`.
+        """Rescale the decode figures to turns in which a plain token took `plain_ms` ms.
 
         Steps of different hours are not to be taken off each other; these are. What is no decode
         time, the end-to-end figures and the comparison itself, stays as it was.

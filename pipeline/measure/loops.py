@@ -36,7 +36,7 @@ def looping_prompts(record: CellRecord) -> frozenset[str]:
     The stop token of a response that ended by itself is not part of the tail. Where the accept
     length is held, no text is the target's and none is looked at.
     """
-    if float(record.params.get("sampling.held_accept_length", 0)):
+    if record.held_accept_length:
         return frozenset()
     return frozenset(
         response.prompt_id

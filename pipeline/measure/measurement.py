@@ -54,7 +54,8 @@ def measure(
 
     Args:
         record: A cell with at least one repetition.
-        baseline: The best baseline (`pipeline.judge.comparison` picks it), or None: then no speed-up is given.
+        baseline: The best baseline (`pipeline.judge.comparison` picks it), or None: then no
+            speed-up is given.
         exclude: Ids of prompts that an arm of the comparison answered with a loop.
 
     Raises:

@@ -1,4 +1,8 @@
-"""A cell against the best baseline, on the same prompts."""
+"""Compute a cell's speed-up over the best baseline on shared prompts, and the levers that make it.
+
+`versus` compares measured cells, with an interval that draws the same prompts in both. `Levers`
+holds the quantities of which speed-up and break-even are made, measured or typed in.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +68,7 @@ def versus(
 
 @dataclass(frozen=True)
 class Levers:
-    """A speculative step beside a plain decode step; measured, or numbers that someone read.
+    """A speculative step and a plain decode step in numbers, measured or typed in.
 
     Attributes:
         accept_length: Tokens committed per verify step, bonus included.

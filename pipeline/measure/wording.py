@@ -88,14 +88,9 @@ def arm_names(records: Sequence[CellRecord]) -> dict[str, str]:
     return cell_names([replace(record, label=bare_label(record)) for record in records])
 
 
-def held_accept_length(record: CellRecord) -> float:
-    """Return the accept length that a cell's engine pretended; 0 is the real one."""
-    return float(record.params.get("sampling.held_accept_length", 0))
-
-
 def bare_label(record: CellRecord) -> str:
     """Return a cell's label without the accept length that it holds."""
-    return record.label.removesuffix(f" (accept length held at {held_accept_length(record):g})")
+    return record.label.removesuffix(f" (accept length held at {record.held_accept_length:g})")
 
 
 def clipped(text: str, longest: int, end: bool = False) -> str:
@@ -116,8 +111,10 @@ def comparison_names(groups: Sequence[Sequence[CellRecord]]) -> list[str]:
     names = []
     for first, *_ in groups:
         params = first.params
+        notes = (k for k in params if k.endswith(".note"))  # they say what settings came to
+        fixed_or_said = {*fixed, *notes}
         apart = _differing(
-            {k: v for k, v in params.items() if k not in fixed and not _is_arm(k)}, firsts
+            {k: v for k, v in params.items() if k not in fixed_or_said and not _is_arm(k)}, firsts
         )
         if first.batch > 1:
             apart["parallelism.batch"] = str(first.batch)

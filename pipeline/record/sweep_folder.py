@@ -5,12 +5,41 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.record.record import CellRecord, load_record, write_atomically
+from pipeline.record.record import (
+    CellRecord,
+    Loaded,
+    load_record,
+    load_records,
+    parse,
+    write_atomically,
+)
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Where a sweep is tracked."""
+
+    uri: str
+    experiment: str
+    runs: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `sweep.json` must say; more may be noted in it."""
+
+    cell_ids: tuple[str, ...]
+    begun: str
+    provenance: dict[str, str]
+    settings: dict[str, Any]
+    tracking: Tracking | None = None
+    ended: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -26,8 +55,15 @@ class SweepFolder:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What `sweep.json` says: `cell_ids` in order, provenance, tracking, seconds."""
-        return dict(json.loads((self.path / "sweep.json").read_text()))
+        """What `sweep.json` says: `cell_ids` in order, provenance, tracking, seconds.
+
+        Raises:
+            Damaged: It is not what was written.
+        """
+        path = self.path / "sweep.json"
+        text, remedy = path.read_bytes(), "put a copy back, or measure again with resume=false"
+        parse(Facts, text, path, remedy, extra="ignore")
+        return dict(json.loads(text))
 
     def note(self, **facts: Any) -> None:
         """Add to `sweep.json`, atomically."""
@@ -44,12 +80,25 @@ class SweepFolder:
         return self.path / "controls" / f"{number:02d}-{cell_id}"
 
     def record(self, cell_id: str) -> CellRecord | None:
-        """Read a cell's record and repetitions; None if it has none yet."""
+        """Read a cell's record and repetitions; None if it has none yet.
+
+        Raises:
+            Damaged: A file of the cell is not what was written.
+        """
         folder = self.cell(cell_id)
         return load_record(folder) if (folder / "record.json").exists() else None
 
+    def read(self) -> Loaded:
+        """Read every cell that has a record, in the order of the grid, damaged ones apart."""
+        folders = map(self.cell, self.facts["cell_ids"])
+        return load_records(f for f in folders if (f / "record.json").exists())
+
     def records(self) -> list[CellRecord]:
-        """Read every cell that has a record, in the order of the grid."""
+        """Read every cell that has a record, in the order of the grid.
+
+        Raises:
+            Damaged: A file of a cell, or `sweep.json`, is not what was written.
+        """
         found = (self.record(cell_id) for cell_id in self.facts["cell_ids"])
         return [record for record in found if record is not None]
 
@@ -65,7 +114,8 @@ def create_sweep(runs: Path, cell_ids: Iterable[str], **facts: Any) -> SweepFold
     begun = datetime.now(UTC)
     name = f"{begun:%Y%m%d-%H%M%S-%f}-{_set_hash(ids)}"
     folder = SweepFolder(runs.expanduser().absolute() / "sweeps" / name)
-    plain = {"cell_ids": ids, "begun": begun.isoformat(timespec="seconds"), **facts}
+    always = {"cell_ids": ids, "begun": begun.isoformat(timespec="seconds")}
+    plain = {**always, "provenance": {}, "settings": {}, **facts}
     write_atomically(folder.path / "sweep.json", json.dumps(plain, indent=1, ensure_ascii=False))
     return folder
 

@@ -1,4 +1,4 @@
-"""What keeps a verdict from being trusted, said in its first line."""
+"""Say what weakens a verdict: pretended acceptance, missing cells, noise, cells not interleaved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.judge.comparison import Comparison
 from pipeline.measure.statistics import noise, scatter
-from pipeline.measure.wording import held_accept_length, number
+from pipeline.measure.wording import number
 
 NAMED = 3  # cells without a result that are named in the first line
 SCATTER = 0.1  # share of tok/s that repetitions leave unknown, from which on a reader must know
@@ -26,7 +26,7 @@ def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
 
 def _held(comparison: Comparison) -> str:
     """Say that accept length was pretended, in all cells alike."""
-    held = held_accept_length(comparison.records[0])
+    held = comparison.records[0].held_accept_length
     if not held:
         return ""
     return f" Accept length was held at {held:g}: times are real, texts and acceptance are not."

@@ -14,7 +14,6 @@ from pipeline.report.plots.panels import DPI
 from pipeline.report.plots.waterfall import waterfall
 from pipeline.roi.advisor import advisor_details, advisor_section
 from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
-from pipeline.roi.deploy import deploy_command
 from pipeline.roi.projection.costs import Cost, costs
 from pipeline.roi.projection.predict import curves, missing, project
 from pipeline.roi.projection.self_check import self_check, summarise
@@ -123,7 +122,7 @@ def _recommended(verdicts: list[ClassVerdict]) -> Iterator[str]:
     """Yield which cell to serve by class, the command that does, and what would change it."""
     yield "## What to serve"
     yield "\n".join(f"- {_serve(found)}" for found in verdicts)
-    shown = ((v, deploy_command(v.record)) for v in verdicts if v.shown)
+    shown = ((v, v.record.deploy) for v in verdicts if v.shown)
     for command, where in _by_class(shown).items():
         yield f"Serve {where} with SGLang:"
         yield code(command)

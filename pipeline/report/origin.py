@@ -110,5 +110,6 @@ def commands(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterato
 
 
 def drafter_notes(records: Iterable[CellRecord]) -> list[str]:
-    """Return what the drafters of these cells say of themselves, each once."""
-    return [n for n in dict.fromkeys(r.params.get("drafter.note", "") for r in records) if n]
+    """Return how drafters and workloads of these cells describe themselves, each once."""
+    said = (r.params.get(f"{part}.note", "") for r in records for part in ("drafter", "workload"))
+    return [note for note in dict.fromkeys(said) if note]

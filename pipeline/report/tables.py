@@ -1,4 +1,4 @@
-"""The tables behind the main one: speed by class, a step's parts, acceptance by position."""
+"""Write the report's tables: overview, speed by class, a step's parts, acceptance by position."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ SPEED = (
     "its floor (verify only)",
     "above break-even",
 )
+MOST = 6  # classes that a page is wide enough for
 
 
 def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
@@ -153,9 +154,6 @@ def _shares(histogram: Sequence[int]) -> Iterator[str]:
     steps = sum(histogram)
     for count in histogram:
         yield percent(count / steps)
-
-
-MOST = 6  # classes that a page is wide enough for
 
 
 def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:

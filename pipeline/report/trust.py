@@ -1,4 +1,8 @@
-"""In a few lines, whether the figures can be trusted: ends, outputs, loops and noise."""
+"""Write whether the figures can be trusted: ends, outputs, loops and noise.
+
+`trust` sums them up in a short list; the other public functions list them cell by cell for the
+details.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from pipeline.judge.lossless import Losslessness
 from pipeline.measure.measurement import NOISY_SHARE
 from pipeline.measure.wording import code, percent, table
 from pipeline.record.record import CellRecord, Status
+
+LOG_LINES = 12
 
 
 def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
@@ -84,23 +90,30 @@ def _quiet(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     )
 
 
-LOG_LINES = 12
+def ends(
+    records: Sequence[CellRecord], names: Mapping[str, str], damaged: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the cells without a result by reason, and the end of the first one's log.
 
-
-def ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the cells without a result by reason, and the end of the first one's log."""
+    Args:
+        records: All cells that could be read.
+        names: Of cells, for people.
+        damaged: A line for each cell that could not.
+    """
     groups: dict[tuple[Status, str], list[CellRecord]] = {}
     for record in records:
         if record.status is not Status.OK:
             reason = record.reason or "no reason was recorded"
             groups.setdefault((record.status, reason), []).append(record)
-    if not groups:
-        return
-    yield "## Cells without a result"
-    yield "\n".join(
+    lines = [
         f"- **{status.value}**: {', '.join(names[r.cell_id] for r in cells)}: {reason}"
         for (status, reason), cells in groups.items()
-    )
+    ]
+    lines += [f"- **damaged**: {line}" for line in damaged]
+    if not lines:
+        return
+    yield "## Cells without a result"
+    yield "\n".join(lines)
     yield from islice(_log_ends(records, names), 2)
 
 

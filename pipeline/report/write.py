@@ -40,7 +40,10 @@ class _Blocks:
 
 
 def write_report(
-    records: Sequence[CellRecord], folder: Path, provenance: Mapping[str, str]
+    records: Sequence[CellRecord],
+    folder: Path,
+    provenance: Mapping[str, str],
+    damaged: Sequence[str] = (),
 ) -> Path:
     """Write `report.md`, its appendix and plots, and all as one page; return the first one's path.
 
@@ -50,6 +53,7 @@ def write_report(
         records: The cells of a sweep, at least one, in the order of the grid.
         folder: Where the report goes; made if it is missing.
         provenance: Flat facts about code, packages and machine.
+        damaged: A line for each cell that could not be read back.
 
     Raises:
         ValueError: There is no cell.
@@ -61,7 +65,7 @@ def write_report(
     found = _compared(comparisons, verdicts, folder)
     judged = [r for c in comparisons for r in c.records]
     names = {k: v for c in comparisons for k, v in arm_names(c.records).items()}
-    found.short += [*notes.ends(judged, names), *origin.origin(judged, names, provenance)]
+    found.short += [*notes.ends(judged, names, damaged), *origin.origin(judged, names, provenance)]
     found.long += [*notes.logs(judged, names), *origin.took(judged, names)]
     found.long += [*origin.settings(judged, names, provenance), *origin.commands(judged, names)]
     text, details = ("\n\n".join(blocks) + "\n" for blocks in (found.short, found.long))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.config.messages import guarded
 from pipeline.judge.comparison import compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.sweep_folder import SweepFolder
@@ -79,4 +80,4 @@ def _sweep(path: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.roi", main))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures, Levers, Versus
 from pipeline.measure.statistics import Interval
-from pipeline.measure.wording import held_accept_length, number
+from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
 from pipeline.roi.levers.width import cut
@@ -66,7 +66,7 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         record = records[cell_id]
         at = situation(record, figures)
         extra = tuple(_cells(comparison, names, record, category))
-        if not held_accept_length(record):  # what was accepted, draft by draft, is the drafter's
+        if not record.held_accept_length:  # what was accepted, draft by draft, is the drafter's
             extra += tuple(_narrower(at, figures))
         words = Numbers({}, {}, ())
         judged = _of_its_load(weigh_levers(at, words, extra), record.batch)
@@ -117,6 +117,7 @@ def situation(record: CellRecord, figures: Figures) -> Situation:
         allreduce_ms=math.nan,
         allreduces=proof.allreduces_per_step if proof else 0.0,
         draft_ms=figures.draft_ms,
+        copies_text=record.abilities.copies_text,
         captured=proof is not None and proof.graph_share > CAPTURED,
     )
 

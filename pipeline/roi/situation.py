@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from pipeline.measure import Levers
-from pipeline.roi.numbers import Numbers
+from pipeline.roi.misreadings import misread
+from pipeline.roi.numbers import Numbers, copies_text
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Situation:
         hidden_size: The target's hidden size; 0 where it is not known.
         batch: Requests in flight.
         draft_ms: Time of the drafter in a step; NaN where it is not known apart from host time.
+        copies_text: Whether the drafter copies text instead of running a model.
         captured: Whether verify steps are known to be replayed from a capture.
         assumptions: What had to be assumed to close the numbers, in words.
     """
@@ -44,6 +46,7 @@ class Situation:
     hidden_size: int = 0
     batch: int = 1
     draft_ms: float = math.nan
+    copies_text: bool = False
     captured: bool = False
     assumptions: tuple[str, ...] = ()
 
@@ -108,6 +111,7 @@ def close(numbers: Numbers) -> Situation:
         assumptions.append(f"accept length {length:.2f} follows from tok/s × step time")
     if length is None:
         raise ValueError("accept_length is missing: give it, or tok_s and verify_ms")
+    misread(numbers)
     width = numbers.get("width")
     if width is not None and length > width:
         raise ValueError(
@@ -158,5 +162,6 @@ def _situation(
         hidden_size=int(values.get("hidden_size", 0)),
         batch=int(values.get("batch", 1)),
         draft_ms=values.get("draft_ms", math.nan),
+        copies_text=copies_text(numbers.words.get("drafter", "")),
         assumptions=assumptions,
     )

@@ -1,4 +1,8 @@
-"""A speculative step taken apart, by the sweep's own cells."""
+"""Take a speculative step apart by the sweep's own cells: what each part costs, what would save it.
+
+`anatomy` picks the drafter that serves best. `exchanges` reads the parts off cells that differ in
+the verify backend alone, `inside` off the breakdown of a step, and `rest` bounds what is left.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,17 @@ from pipeline.measure import Measurement
 from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
 from verify.breakdown import Breakdown
+
+BOUND, INSIDE = "bound", "breakdown of the step"
+LEAST = 0.01  # share of the step below which a part is noise, not a plan
+MENTIONED = 0.1  # share of a part from which on it is said where else it lies
+# What goes when the verify backend is exchanged for the next one: by what it begins to do.
+CAPTURE, FUSE = "capture", "fuse"
+GOES = {
+    frozenset({CAPTURE}): "calls, launches and gaps of an eager forward",
+    frozenset({CAPTURE, FUSE}): "calls, launches, gaps and unfused all-reduces",
+    frozenset({FUSE}): "all-reduces with their residual add and norm apart",
+}
 
 
 @dataclass(frozen=True)
@@ -107,17 +122,6 @@ def _chain(
     return sorted(same, key=lambda cell: -cell[1].overall.step_ms / cell[1].overall.plain_ms)
 
 
-BOUND, INSIDE = "bound", "breakdown of the step"
-LEAST = 0.01  # share of the step below which a part is noise, not a plan
-MENTIONED = 0.1  # share of a part from which on it is said where else it lies
-# What goes when the verify backend is exchanged for the next one.
-GOES = {
-    ("extend", "graph_captured"): "calls, launches and gaps of an eager forward",
-    ("extend", "fused_allreduce"): "calls, launches, gaps and unfused all-reduces",
-    ("graph_captured", "fused_allreduce"): "all-reduces with their residual add and norm apart",
-}
-
-
 @dataclass(frozen=True)
 class Part:
     """One share of the step.
@@ -152,9 +156,10 @@ def exchanges(
     """Yield what each cheaper verify backend of the sweep takes away."""
     for (dear, before), (cheap, after) in pairwise(chain):
         names = (dear.params["verify"], cheap.params["verify"])
-        what = GOES.get(names, f"what {names[0]} pays beyond {names[1]}")
-        proof = "the report's share of captured steps is 1"
-        if names[1] == "fused_allreduce":
+        begins = _does(cheap) - _does(dear) if _does(dear) <= _does(cheap) else frozenset()
+        what = GOES.get(begins, f"what {names[0]} pays beyond {names[1]}")
+        proof = f"the report's share of captured steps is {int(cheap.abilities.captures_verify)}"
+        if cheap.abilities.fuses_allreduce:
             proof = "the trace names the fused kernel; no log line proves it"
             if cheap.proof and cheap.proof.capture == "native_plan":
                 proof = "the report's all-reduces a step are fused ones, as the kernel counted them"
@@ -169,6 +174,12 @@ def exchanges(
         )
 
 
+def _does(cell: CellRecord) -> frozenset[str]:
+    """Return what a cell's verify backend does for a cheaper step."""
+    does = {CAPTURE: cell.abilities.captures_verify, FUSE: cell.abilities.fuses_allreduce}
+    return frozenset(what for what, done in does.items() if done)
+
+
 def _while_drafting(before: Measurement, after: Measurement) -> str:
     """Say how much of it is not verify time: a backend may run the drafter in its own way too."""
     gone = before.overall.step_ms - after.overall.step_ms
@@ -179,7 +190,7 @@ def _while_drafting(before: Measurement, after: Measurement) -> str:
 def _traced(dear: CellRecord, breakdowns: Mapping[str, Breakdown]) -> str:
     """Say what the breakdown of an eager step shows that capturing it removes."""
     found = breakdowns.get(dear.cell_id)
-    if found is None or dear.params["verify"] != "extend":
+    if found is None or dear.abilities.captures_verify:
         return ""
     parts = {"idle between launches": found.launch, "waiting for a late rank": found.wait}
     told = [f"{number(ms)} ms {what}" for what, ms in parts.items() if ms > LEAST * found.total]

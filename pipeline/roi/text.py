@@ -1,4 +1,4 @@
-"""A verdict in words: three lines, the table of levers, what to measure next."""
+"""Write a verdict as Markdown: three lines, the levers, what to measure next, the sources."""
 
 from __future__ import annotations
 

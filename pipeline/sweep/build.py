@@ -1,4 +1,8 @@
-"""From composed configs to cells: everything is built and checked before anything runs."""
+"""Build and check the cell of every config before anything runs; print them for a dry run.
+
+A mistake that several cells make is one line, with the settings that tell those cells from
+the others.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from pipeline.cell.cell import Cell, DescribesStart
+from pipeline.cell.cell import Cell, DescribesStart, LimitsContext
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, masked
 from pipeline.machine.cache import cache_root
@@ -20,6 +24,7 @@ from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompt
 from pipeline.workload.sources import Workload
 
 PARTS = ("target", "drafter", "verify", "engine", "workload", "sampling", "parallelism")
+NO_PROMPTS = "not-read"  # in place of the prompts' digest
 
 
 class Refused(ValueError):
@@ -76,7 +81,8 @@ class _Builder:
         parts = {name: build_part(config, name) for name in PARTS}
         prompts = self._load(parts["workload"], parts["target"])
         room = parts["target"].context_length(self.cache)
-        room = min(room, getattr(parts["engine"], "context_length", 0) or room)
+        if isinstance(engine := parts["engine"], LimitsContext):
+            room = min(room, engine.context_length or room)
         max_new = parts["sampling"].max_new_tokens
         check_lengths(prompts, room, max_new)
         cell = Cell(**parts, prompts_digest=prompts_digest(prompts))
@@ -110,9 +116,6 @@ def _named(
     for mistake, jobs in mistakes.items():
         apart = [" ".join(o for o in job if o not in shared) for job in jobs]
         yield mistake if len(jobs) == len(overrides) else f"{mistake} [{'; '.join(apart)}]"
-
-
-NO_PROMPTS = "not-read"  # in place of the prompts' digest
 
 
 def dry_run(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pipeline.workload.prompts import Prompt
     from verify.base import Proof
 
+OWN = "specroi: "  # begins each line of our own in a log that is the engine's
+
 
 class WarmUp(NamedTuple):
     """What the engine resolved (threads, dtype, versions), and the seconds the warm-up took."""
@@ -124,11 +126,13 @@ def _answer(session: Session, prompts: Sequence[Prompt], number: int) -> tuple[R
 
 @contextlib.contextmanager
 def _logged(phase: str) -> Iterator[None]:
-    """Leave an error's trace in the log too, where the server's own lines are."""
+    """Leave an error's trace in the log too, marked: what a person is shown is the engine's."""
     try:
         yield
-    except BaseException:
-        sys.stderr.write(f"{phase} failed\n{traceback.format_exc()}")
+    except BaseException as error:
+        lines = traceback.format_exc().splitlines()
+        lines.append(f"{phase} failed: {type(error).__name__}: {error}".replace("\n", " "))
+        sys.stderr.write("".join(f"{OWN}{line}\n" for line in lines))
         sys.stderr.flush()
         raise
 

@@ -1,4 +1,7 @@
-"""Which cells are loaded together and take turns, and what stands beside those that come later."""
+"""Split a sweep into groups of cells that fit in memory together.
+
+Later groups measure the best baseline again.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Groups:
             yield _together(group)
 
     def _fit(self, group: Sequence[RunningCell], more: Sequence[RunningCell]) -> bool:
-        """Say whether cells can be loaded beside others."""
+        """Say whether more cells can be loaded with those of a group."""
         plans = [running.plan for running in (*group, *more)]
         gpus = sum(self.launcher.gpus_per_cell or plan.gpus for plan in plans)
         room = len(plans) <= self.launcher.resident and gpus <= self.num_gpus
@@ -82,7 +85,7 @@ def _comparisons(running_cells: Sequence[RunningCell]) -> list[list[RunningCell]
 
 
 def _together(group: list[RunningCell]) -> list[RunningCell]:
-    """Tell the controls of a group which cells they stand beside."""
+    """Tell each control of a group which cells of its comparison are interleaved with it."""
     for control in group:
         if isinstance(control, BaselineControl):
             shared = control.record.comparison

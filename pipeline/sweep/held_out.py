@@ -1,4 +1,4 @@
-"""What a trained head accepts, measured as a cell would, on prompts that no head is trained on."""
+"""Measure a trained head's accept length as a cell would, on prompts held out from training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verify.base import VerifyBackend
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Measures the accept length of a head as a cell would, on prompts that no head is trained on.
+    """Measures a head's accept length as a cell would, on prompts held out from training.
 
     Attributes:
         target: Whose head it is.

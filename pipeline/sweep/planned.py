@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.cell.cell import Cell, DescribesStart, NeedsGpus, flat
+from pipeline.cell.cell import Cell, DescribesStart, NeedsGpus, StaysLoaded, flat
 from pipeline.record.record import CellRecord
-from pipeline.workload.prompts import Prompt
+from pipeline.workload.prompts import Prompt, workload_note
 
 if TYPE_CHECKING:
     from pipeline.sweep.workers import Launcher
@@ -37,7 +37,8 @@ class PlannedCell:
     @property
     def resident(self) -> bool:
         """Whether the engine may stay loaded while other cells are measured; most may."""
-        return bool(getattr(self.cell.engine, "resident", True))
+        engine = self.cell.engine
+        return engine.resident if isinstance(engine, StaysLoaded) else True
 
     @property
     def prompts_per_turn(self) -> int:
@@ -50,6 +51,12 @@ class PlannedCell:
         return len(self.prompts) // self.prompts_per_turn
 
     @property
+    def _note(self) -> dict[str, str]:
+        """What the prompts say of themselves, beside the settings."""
+        note = workload_note(self.prompts)
+        return {"workload.note": note} if note else {}
+
+    @property
     def record(self) -> CellRecord:
         """The cell's record before anything was measured."""
         cell = self.cell
@@ -57,10 +64,11 @@ class PlannedCell:
             cell_id=cell.cell_id,
             comparison=cell.comparison,
             label=cell.label,
-            params=flat(cell),
+            params=flat(cell) | self._note,
             is_baseline=cell.is_baseline,
             width=cell.drafter.num_draft_tokens + 1,
             greedy=cell.sampling.temperature == 0 and not cell.sampling.held_accept_length,
+            abilities=cell.abilities,
             command=self.command,
         )
 

@@ -1,7 +1,9 @@
-"""Where cells run: Ray on this machine or a cluster of it, a fresh process per cell.
+"""Run each cell in a fresh process of Ray, on this machine or a cluster, and watch that process.
 
-Ray is imported here and in `pipeline.sweep.ray_launcher` alone, and only when it is used: it reads on import
-where it may listen. What is measured when is decided in `pipeline.sweep.scheduler`.
+`RayLauncher` opens Ray and starts a `RayWorker` for a cell; the worker sends it one phase at a
+time and turns a death or a hang into a reason of one line. Ray is imported in this module alone,
+and only when it is used: it reads on import where it may listen. `pipeline.sweep.scheduler` decides
+what is measured when.
 """
 
 from __future__ import annotations
@@ -40,6 +42,13 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 INHERITED = ("SPECROI_CACHE", SWEEP_MARK, "HF_HUB_OFFLINE", "HF_HOME")  # a cluster has not these
+DEATH_TIMEOUT_S = 10.0
+TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it
+    "start": "; raise launcher.start_timeout_s above that",
+    "warm_up": "; raise launcher.start_timeout_s above that",
+    "answer": "; raise launcher.repetition_timeout_s, which limits a turn (a prompt, or all prompts"
+    " of a server), or lower sampling.max_new_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -156,15 +165,6 @@ def _joined(mark: str) -> dict[str, str]:
         places = [str(Path(place).absolute()) for place in ours.split(os.pathsep)]
         out["PYTHONPATH"] = os.pathsep.join([*places, "${PYTHONPATH}"])  # Ray fills in the rest
     return out
-
-
-DEATH_TIMEOUT_S = 10.0
-TOO_LATE = {  # by phase: the setting that limits it, and how else to stay within it
-    "start": "; raise launcher.start_timeout_s above that",
-    "warm_up": "; raise launcher.start_timeout_s above that",
-    "answer": "; raise launcher.repetition_timeout_s, which limits a turn (a prompt, or all prompts"
-    " of a server), or lower sampling.max_new_tokens",
-}
 
 
 class RayWorker:

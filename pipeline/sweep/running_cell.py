@@ -1,7 +1,12 @@
-"""One cell on its way through a sweep: its worker, and its record as far as it is."""
+"""Keep a cell's worker and its record while the sweep measures it.
+
+A `RunningCell` stores each repetition as it ends. A `BaselineControl` is a plain cell that a later
+group measures again; it stores its repetitions with the cells that it is interleaved with.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,19 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cell.response import Response
+from pipeline.config.messages import masked
 from pipeline.record.record import CellRecord, Status, save_record, save_repetition
-from pipeline.sweep.cell_process import Repetition
+from pipeline.sweep.cell_process import OWN, Repetition
 from pipeline.sweep.planned import PlannedCell
 from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Worker, WorkerFailed
 from verify.base import Proof
 
 LOG_LINES = 30
+TAIL_BYTES = 1 << 18
+LINE_LENGTH = 500
+NAMED = 15  # a shorter line is in a reason by chance
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass
 class RunningCell:
-    """One cell on its way through the sweep.
+    """A cell that the sweep measures: its worker, and its record so far.
 
     Attributes:
         folder: The cell's folder on disk.
@@ -48,7 +58,7 @@ class RunningCell:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is only measured for the cells beside it (`pipeline.sweep.running_cell`)."""
+        """Whether it is a control: its repetitions are kept with other cells."""
         return False
 
     def enough(self, stop_rule: StopRule) -> str:
@@ -79,7 +89,7 @@ class RunningCell:
         self.record = replace(self.record, repetitions=kept)
 
     def keep_control(self, control_id: str, responses: tuple[Response, ...]) -> None:
-        """Store a repetition of the plain cell that took turns with this one."""
+        """Store a repetition of the plain cell that is interleaved with this one."""
         if control_id != self.record.control_id:  # another plain cell's are no use any more
             for path in self.folder.glob("control_*.jsonl"):
                 path.unlink()
@@ -114,42 +124,67 @@ def merge(earlier: Proof | None, now: Proof) -> Proof:
 
 
 def _how(proof: Proof) -> Proof:
-    """Return what a proof says of how steps ran, without how many."""
+    """Return a proof without its counts: how steps ran, not how many."""
     return replace(proof, num_verify_steps=0, num_captured_steps=0, running_requests=0.0)
 
 
-def tail(log: Path) -> str:
-    """Return the last lines of a log, or "" if there is none."""
+def tail(log: Path, reason: str = "") -> str:
+    """Return the last lines of a log, or "" if there is none.
+
+    They are those of the engine, up to the line that the reason names: what follows are words of
+    processes that end because of it. Of a stack of this project's, the last line is shown at most.
+
+    Args:
+        log: File of a worker's output.
+        reason: Why its cell failed.
+    """
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        text = _COLOUR.sub("", file.read().decode(errors="replace"))
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    shown = [line for line in lines if not line.startswith(OWN)]
+    named = [i for i, line in enumerate(shown) if _names(reason, line)]
+    if named:
+        shown = shown[: named[-1] + 1]
+    else:
+        shown += [line.removeprefix(OWN) for line in lines if line.startswith(OWN)][-1:]
+    return masked("\n".join(line[:LINE_LENGTH] for line in shown[-LOG_LINES:]))
+
+
+def _names(reason: str, line: str) -> bool:
+    """Whether a reason holds a line, or the line the end of the reason."""
+    ends = (reason[found.end() :] for found in re.finditer(": ", reason))
+    whole = len(line) >= NAMED and line.strip() in reason
+    return whole or any(len(end) >= NAMED and end in line for end in ends)
 
 
 @dataclass
 class BaselineControl(RunningCell):
-    """A plain cell that has its record already, measured again for the cells beside it.
+    """A plain cell with a finished record, measured again as the control of a later group.
 
     It is repeated as long as one of them is. What it measures is kept with each of them, so that a
     cell's record is whole by itself; the plain cell's own record stays as it is.
 
     Attributes:
-        others: The cells that it stands beside.
+        others: The cells that it is interleaved with and compared to.
     """
 
     others: Sequence[RunningCell] = ()
 
     @property
     def runs(self) -> bool:
-        """Whether a cell beside it still has to be measured, and it has not failed."""
+        """Whether one of `others` still has to be measured, and the control has not failed."""
         return super().runs and any(other.runs for other in self.others)
 
     @property
     def is_control(self) -> bool:
-        """It is."""
+        """True: its repetitions are kept with `others`."""
         return True
 
     def enough(self, stop_rule: StopRule) -> str:
-        """Go on: the cells beside it say when it is enough."""
+        """Return "": the stop rules of `others` end the control too."""
         return ""
 
     def keep(self, repetition: Repetition) -> None:

@@ -1,8 +1,9 @@
-"""Repetitions in turns: cells that are compared are measured side by side, one at a time.
+"""Interleave the repetitions of the cells of a group, one turn of one cell at a time.
 
 A turn is one prompt of one cell where all cells are loaded, so that a slow spell of the machine
 hits the cells that are compared alike. An engine that must be alone answers all prompts in a turn.
-Knows nothing of Ray: a worker is anything that runs a phase of `pipeline.sweep.cell_process.CellProcess`.
+Knows nothing of Ray: a worker is anything that runs a phase of
+`pipeline.sweep.cell_process.CellProcess`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from pipeline.cell.cell import EndsOwnStart
 from pipeline.record.record import Status, save_record
 from pipeline.sweep.cell_process import Repetition, WarmUp
 from pipeline.sweep.progress import Progress
@@ -49,8 +51,8 @@ class Scheduler:
     def run(self, running_cells: Sequence[RunningCell]) -> None:
         """Start, warm up and repeat until every cell has ended; workers never outlive this.
 
-        A control goes before the cells that it stands beside: it then keeps a repetition before the
-        cells' last one ends them.
+        A control takes its turn before the cells that it is interleaved with: it then keeps a
+        repetition before the cells' last one ends them.
         """
         began = datetime.now(UTC).isoformat(timespec="milliseconds")
         for running in running_cells:
@@ -102,8 +104,9 @@ class Scheduler:
 
         An engine with a time-out of its own ends a start itself, and says how far it was.
         """
-        own: float = getattr(running.plan.cell.engine, "start_timeout_s", 0.0)
-        return max(self.start_timeout_s, own + STOP_TIMEOUT_S if own else 0.0)
+        engine = running.plan.cell.engine
+        own = engine.start_timeout_s + STOP_TIMEOUT_S if isinstance(engine, EndsOwnStart) else 0.0
+        return max(self.start_timeout_s, own)
 
     def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""
@@ -180,7 +183,7 @@ class Scheduler:
             yield
         except WorkerFailed as failure:
             self._retire(running)
-            running.record = replace(running.record, log_tail=tail(running.log))
+            running.record = replace(running.record, log_tail=tail(running.log, str(failure)))
             self._end(running, Status.FAILED, str(failure))
 
     def _retire(self, running: RunningCell) -> None:

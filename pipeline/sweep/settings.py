@@ -1,4 +1,7 @@
-"""What a sweep is told beside its cells: where, how long, how precise."""
+"""Read the settings of a sweep that are not a cell's: folders, launcher, stop rule, MLflow.
+
+They hold for the whole sweep, so `check_shared` refuses a grid over any of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.config.instantiate import build_part
+from pipeline.config.instantiate import build_part, check_numbers, check_types
 from pipeline.config.messages import masked
 from pipeline.sweep.stop_rule import StopRule
 from pipeline.sweep.workers import Launcher
@@ -20,11 +23,12 @@ from pipeline.track.client import PORT
 
 REFUSED = 2  # exit status of what was refused before anything ran
 NOT_IN_ADDRESS = frozenset("%?")  # a store's file would silently be another one
+SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a sweep is told beside its cells.
+    """Settings of a whole sweep, the same for all its cells.
 
     Attributes:
         runs: Folder of all sweeps.
@@ -129,13 +133,13 @@ def _without_hydra(config: DictConfig) -> list[str]:
 
 def _stop_rule(config: DictConfig) -> StopRule:
     """Build the stop rule; Hydra lets `+measurement.x=1` add what it does not have."""
+    given: Any = OmegaConf.to_container(config.measurement, resolve=True)
+    check_numbers("measurement", given)
+    check_types("measurement", StopRule, given)
     try:
-        return StopRule(**config.measurement)
+        return StopRule(**given)
     except TypeError as error:
         raise ValueError(f"measurement: {error}") from None
-
-
-SHARED = ("launcher", "measurement", "runs", "cache", "resume", "on_impossible", "tracking")
 
 
 def check_shared(configs: Sequence[DictConfig]) -> None:

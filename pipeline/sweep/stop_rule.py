@@ -1,4 +1,4 @@
-"""When a cell is measured well enough."""
+"""Decide when a cell has been repeated often enough: precise, or out of its budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.record.record import CellRecord
 
 @dataclass(frozen=True)
 class StopRule:
-    """When a cell is measured well enough (see `pipeline.sweep.stop_rule.stop_reason`).
+    """Precision and budgets that end the repetitions of a cell (see `stop_reason`).
 
     Attributes:
         precision: Wanted half-width of tok/s as a share of it.
@@ -29,6 +29,10 @@ class StopRule:
         """Check the ranges."""
         for name in ("precision", "min_repetitions", "max_repetitions", "max_seconds"):
             check_positive(f"measurement.{name}", getattr(self, name))
+        if self.precision >= 1:
+            raise ValueError(
+                f"measurement.precision={self.precision}: a share of tok/s, below 1; 0.02 is 2 %"
+            )
         if self.min_repetitions > self.max_repetitions:
             raise ValueError(
                 f"measurement.min_repetitions={self.min_repetitions} is more than"

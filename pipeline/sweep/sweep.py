@@ -1,4 +1,4 @@
-"""A sweep that is ready to run: its cells, their turns, the end, and what a person reads of it."""
+"""Run a planned sweep: measure its cells in groups, track and report them, and end it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.record.record import CellRecord, Status, save_record
+from pipeline.record.record import CellRecord, Damaged, Status, save_record
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
 from pipeline.sweep.groups import Groups
@@ -75,7 +75,7 @@ class Sweep:
     def _running_cell(self, plan: PlannedCell) -> RunningCell | None:
         """Return the cell on its way, or None if there is nothing to measure."""
         folder = self.folder.cell(plan.cell.cell_id)
-        found = self.folder.record(plan.cell.cell_id)
+        found = self._found(plan)
         if found is not None and found.status in KEPT:
             return None
         if plan.impossible:
@@ -85,6 +85,14 @@ class Sweep:
             return RunningCell(plan, folder, found, earlier=found.proof)
         self.folder.forget(plan.cell.cell_id)
         return RunningCell(plan, folder, plan.record)
+
+    def _found(self, plan: PlannedCell) -> CellRecord | None:
+        """Return what an earlier run left of the cell; a damaged one counts as none."""
+        try:
+            return self.folder.record(plan.cell.cell_id)
+        except Damaged as damage:
+            self.progress.say(f"{damage.problem}; {plan.record.label} is measured again")
+            return None
 
     def _scheduler(self) -> Scheduler:
         """Return what measures a group of cells."""

@@ -1,4 +1,8 @@
-"""What runs cells, and what a running cell is asked: the seam between a sweep and its processes."""
+"""Define what a sweep asks of a launcher and of a worker, the process that holds one cell.
+
+These protocols import nothing else of the sweep: Ray, the tests and the GPU box each bring their
+own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Launcher(Protocol):
-    """Where cells run: Ray (`pipeline.sweep.ray_launcher`), or this process in tests."""
+    """Starts the workers of a sweep: in Ray (`pipeline.sweep.ray_launcher`), or here in tests."""
 
     @property
     def address(self) -> str:

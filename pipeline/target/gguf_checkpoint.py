@@ -1,7 +1,12 @@
-"""Turn a Llama GGUF file into a Hugging Face checkpoint folder, once."""
+"""Convert a Llama GGUF file, its tokenizer included, into a Hugging Face checkpoint folder, once.
+
+The folder holds float32 tensors, the matrices' blocks as they were published, and a tokenizer built
+from the file's vocabulary and merges.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -16,6 +21,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from pipeline.machine.cache import built_once
 from pipeline.target.gguf import Gguf, GgufTensor, dequantise, read_gguf
+from pipeline.target.shape import shape_of, tensor_shapes
+from pipeline.target.tokenizer import read_json
 
 MANIFEST = "specroi.json"
 LAYOUT = 2  # of a checkpoint's folder; one of another layout is made again
@@ -35,6 +42,13 @@ _TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
+}
+_CONTROL = 3  # GGUF's type of a special token
+_ROLES = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
 }
 
 
@@ -58,14 +72,16 @@ def convert_gguf(path: Path, cache: Path) -> Path:
         "mtime_ns": stat.st_mtime_ns,
     }
     for manifest in cache.glob(f"targets/{path.stem}-*/{MANIFEST}"):
-        if source.items() <= json.loads(manifest.read_text()).items():
-            return manifest.parent
+        with contextlib.suppress(ValueError):  # a damaged one is told when its folder is opened
+            if source.items() <= read_json(manifest).items():
+                return manifest.parent
     with path.open("rb") as file:
         source["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
     folder = cache / "targets" / f"{path.stem}-{source['sha256'][:12]}-{LAYOUT}"
     if folder.is_dir():
         return folder
     gguf = read_gguf(path)
+    _check(gguf)
     values = sum(int(np.prod(tensor.shape)) for tensor in gguf.tensors.values())
     needed = 4 * values + stat.st_size + 8_000_000  # 8 MB for tokenizer.json
     return built_once(folder, needed, lambda partial: _write(gguf, source, partial))
@@ -83,12 +99,57 @@ def _write(gguf: Gguf, source: dict[str, Any], folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"source": gguf.path.name, **source}))
 
 
-def _config(gguf: Gguf) -> dict[str, Any]:
-    """Return the model's configuration under Hugging Face's names."""
+def _check(gguf: Gguf) -> None:
+    """Refuse a file that is no whole model, before anything is written.
+
+    Raises:
+        ValueError: A vocabulary alone, one part of several, or a tensor that is missing, unknown or
+            of another shape than the metadata say.
+    """
+    if (parts := gguf.metadata.get("split.count", 1)) not in (0, 1):
+        told = re.search(r"-(\d+)-of-\d+$", gguf.path.stem)
+        part = int(told[1]) if told else int(gguf.metadata.get("split.no", 0)) + 1
+        lost = next((name for name in _TOP_NAMES if name not in gguf.tensors), "others")
+        raise ValueError(
+            f"{gguf.path}: part {part} of {parts} of a split model (tensor {lost} is missing);"
+            " merge the parts with `llama-gguf-split --merge FIRST_PART OUT.gguf` and name that"
+        )
     if (architecture := gguf.metadata.get("general.architecture")) != "llama":
         raise ValueError(f"{gguf.path}: architecture {architecture!r}; only llama can be read")
     if scaling := [key for key in gguf.metadata if key.startswith("llama.rope.scaling")]:
         raise ValueError(f"{gguf.path}: {scaling[0]} is set; scaled rope is not supported")
+    if "token_embd.weight" not in gguf.tensors:
+        why = "holds a part of a model" if gguf.tensors else "holds a vocabulary alone, no tensors"
+        raise ValueError(
+            f"{gguf.path}: tensor token_embd.weight is missing: the file {why}; name the file of"
+            " the whole model"
+        )
+    expected = tensor_shapes(shape_of(_config(gguf), gguf.path))
+    names = {_hf_name(gguf, name): name for name in gguf.tensors}
+    if missing := [name for name in expected if name not in names]:
+        raise ValueError(
+            f"{gguf.path}: tensor {_gguf_name(missing[0])} is missing ({len(missing)} in all);"
+            " install or copy the file again"
+        )
+    for name, wanted in expected.items():
+        if (found := gguf.tensors[names[name]].shape) != wanted:
+            raise ValueError(
+                f"{gguf.path}: {names[name]} is {found}, but the metadata ask for {wanted}"
+            )
+
+
+def _gguf_name(name: str) -> str:
+    """Return GGUF's name of a tensor."""
+    tops = {theirs: ours for ours, theirs in _TOP_NAMES.items()}
+    blocks = {theirs: ours for ours, theirs in _BLOCK_NAMES.items()}
+    if name in tops:
+        return tops[name]
+    layer, part = name.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
+    return f"blk.{layer}.{blocks[part]}.weight"
+
+
+def _config(gguf: Gguf) -> dict[str, Any]:
+    """Return the model's configuration under Hugging Face's names."""
     get = gguf.required
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -180,15 +241,6 @@ def _write_safetensors(
             file.write(np.ascontiguousarray(array(name)).data)
 
 
-_CONTROL = 3  # GGUF's type of a special token
-_ROLES = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
-
-
 def write_tokenizer(gguf: Gguf, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json`.
 
@@ -202,16 +254,27 @@ def write_tokenizer(gguf: Gguf, folder: Path) -> None:
             " so point target.source at the model's Hugging Face folder instead"
         )
     tokens = gguf.required("tokenizer.ggml.tokens")
-    _byte_level_bpe(gguf, tokens).save(str(folder / "tokenizer.json"))
-    config = {
-        role: tokens[gguf.metadata[f"tokenizer.ggml.{key}"]]
-        for role, key in _ROLES.items()
-        if f"tokenizer.ggml.{key}" in gguf.metadata
-    }
+    try:
+        tokenizer = _byte_level_bpe(gguf, tokens)
+        config = _special_tokens(gguf, tokens)
+    except Exception as error:  # noqa: BLE001 - the tokenizers' library raises nothing more special
+        raise ValueError(
+            f"{gguf.path}: the tokenizer's metadata are damaged ({error}); copy the file again"
+        ) from None
+    tokenizer.save(str(folder / "tokenizer.json"))
     if "tokenizer.chat_template" in gguf.metadata:
         config["chat_template"] = gguf.metadata["tokenizer.chat_template"]
     config["model_max_length"] = gguf.required("llama.context_length")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1))
+
+
+def _special_tokens(gguf: Gguf, tokens: list[str]) -> dict[str, Any]:
+    """Return the special tokens' texts by their roles."""
+    return {
+        role: tokens[gguf.metadata[f"tokenizer.ggml.{key}"]]
+        for role, key in _ROLES.items()
+        if f"tokenizer.ggml.{key}" in gguf.metadata
+    }
 
 
 def _byte_level_bpe(gguf: Gguf, tokens: list[str]) -> Tokenizer:

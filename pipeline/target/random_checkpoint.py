@@ -34,7 +34,7 @@ class RandomCheckpoint:
         return self._shape
 
     def tensor(self, name: str, device: torch.device | str = "cpu") -> Tensor:
-        """Draw one tensor on the device: norms are ones, matrices are normal.
+        """Draw one tensor on the device: norms, [H], are ones, matrices, [out, in], are normal.
 
         A matrix has variance 1 / columns, so that activations keep their size through the layers.
         The same name gives the same values on the same kind of device.
@@ -47,7 +47,7 @@ class RandomCheckpoint:
         return drawn.mul_(size[1] ** -0.5)
 
     def tensors(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Draw every tensor."""
+        """Draw every tensor by name: norms [H], matrices [out, in], of the checkpoint's type."""
         return {name: self.tensor(name, device) for name in self.names}
 
     def packed(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ _UNUSED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "sliding_window": (None,),
+    "use_sliding_window": (False, None),
     "quantization_config": (None,),
-    "partial_rotary_factor": (1, None),
 }
 
 
@@ -32,10 +33,7 @@ def read_shape(folder: Path) -> TargetShape:
         raise ValueError(f"{folder} has no config.json; give the folder of a checkpoint")
     config = read_json(path)
     _refuse_what_we_do_not_run(config, path)
-    try:
-        return _shape(config)
-    except KeyError as error:
-        raise ValueError(f"{path}: {error.args[0]} is missing") from None
+    return shape_of(config, path)
 
 
 def tensor_shapes(shape: TargetShape) -> dict[str, tuple[int, ...]]:
@@ -70,39 +68,87 @@ def _refuse_what_we_do_not_run(config: dict[str, Any], path: Path) -> None:
             f"{path}: architecture {architecture}; the torch engine runs"
             f" {' and '.join(_ARCHITECTURES)}: use engine=sglang for this target"
         )
+    off = {"sliding_window"} if config.get("use_sliding_window") is False else set()
     for name, unused in _UNUSED.items():
-        if config.get(name) not in unused:
+        if name not in off and config.get(name) not in unused:
             raise ValueError(
                 f"{path}: {name}={config[name]} is not supported by the torch engine:"
                 " use engine=sglang for this target"
             )
-    rope = _rope(config)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ValueError(
-            f"{path}: rope scaling {kind!r} is not supported by the torch engine:"
-            " use engine=sglang for this target"
-        )
+    for kind in _rope(config, ("rope_type", "type"), path):
+        if kind != "default":
+            raise ValueError(
+                f"{path}: rope scaling {kind!r} is not supported by the torch engine:"
+                " use engine=sglang for this target"
+            )
+    for factor in _rope(config, ("partial_rotary_factor",), path):
+        if factor != 1:
+            raise ValueError(
+                f"{path}: partial_rotary_factor={factor} is not supported by the torch engine:"
+                " use engine=sglang for this target"
+            )
 
 
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the rope settings, which older and newer files keep under different names."""
-    rope: dict[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    return rope
+def _rope(config: dict[str, Any], names: tuple[str, ...], path: Path) -> list[Any]:
+    """Return a rope setting from where older and newer files keep it: one value, or none.
+
+    Raises:
+        ValueError: Two places differ.
+    """
+    places = {name: config[name] for name in names if name in config}
+    for group in ("rope_parameters", "rope_scaling"):
+        rope = config.get(group)
+        if isinstance(rope, dict):
+            rope = rope.get(
+                "full_attention", rope
+            )  # newer files may keep a set for each layer type
+            places |= {f"{group}.{name}": rope[name] for name in names if name in rope}
+    given = [(place, value) for place, value in places.items() if value is not None]
+    for place, value in given[1:]:
+        if value != given[0][1]:
+            raise ValueError(
+                f"{path}: {given[0][0]}={given[0][1]} and {place}={value} contradict each other;"
+                " keep the one that the target was trained with"
+            )
+    return [value for _, value in given[:1]]
 
 
-def _shape(config: dict[str, Any]) -> TargetShape:
-    heads = config["num_attention_heads"]
+def shape_of(config: dict[str, Any], path: Path) -> TargetShape:
+    """Return the shape that a configuration describes.
+
+    Raises:
+        ValueError: A value is missing, or is no number that a model can have.
+    """
+    heads, hidden = _count(config, "num_attention_heads", path), _count(config, "hidden_size", path)
+    theta = _rope(config, ("rope_theta",), path)
     return TargetShape(
-        num_layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
+        num_layers=_count(config, "num_hidden_layers", path),
+        hidden_size=hidden,
+        intermediate_size=_count(config, "intermediate_size", path),
         num_heads=heads,
-        num_kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        vocab_size=config["vocab_size"],
-        rope_theta=float(_rope(config).get("rope_theta") or config.get("rope_theta", 10_000.0)),
-        rms_norm_eps=float(config["rms_norm_eps"]),
-        max_positions=config["max_position_embeddings"],
+        num_kv_heads=_count(config, "num_key_value_heads", path, heads),
+        head_dim=_count(config, "head_dim", path, max(hidden // heads, 1)),
+        vocab_size=_count(config, "vocab_size", path),
+        rope_theta=_positive(theta[0] if theta else 10_000.0, "rope_theta", path),
+        rms_norm_eps=_positive(config.get("rms_norm_eps"), "rms_norm_eps", path),
+        max_positions=_count(config, "max_position_embeddings", path),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
+
+
+def _count(config: dict[str, Any], name: str, path: Path, default: int | None = None) -> int:
+    value = config.get(name)
+    value = default if value is None else value
+    if value is None:
+        raise ValueError(f"{path}: {name} is missing")
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{path}: {name}={value}: a whole number of 1 or more is needed")
+    return value
+
+
+def _positive(value: Any, name: str, path: Path) -> float:
+    if value is None:
+        raise ValueError(f"{path}: {name} is missing")
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise ValueError(f"{path}: {name}={value}: a finite number above 0 is needed")
+    return float(value)

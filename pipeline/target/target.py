@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.target.gguf_checkpoint import convert_gguf
 from pipeline.target.source import PACKAGE, TOKENIZER, WEIGHTS, hub_folder, is_hub_id, packaged_file
-from pipeline.target.tokenizer import Tokenizer, read_json
+from pipeline.target.tokenizer import Tokenizer, read_json, vocab_size
 from verify.base import TargetShape
 
 if TYPE_CHECKING:
@@ -103,6 +104,20 @@ class Target:
             return RandomCheckpoint(self.shape, getattr(torch, dtype))
         return Checkpoint(self.folder(cache))
 
+    def checked_shape(self, cache: Path) -> TargetShape | None:
+        """Return the shape of a target that the torch engine can load, told from headers alone.
+
+        None for a hub id: its weights may not be here yet, and are checked when they are loaded.
+
+        Raises:
+            ValueError: As `checkpoint`.
+        """
+        from pipeline.target.weight_files import llama_files
+
+        if self.is_random:
+            return self.shape
+        return None if is_hub_id(self.source) else llama_files(self.folder(cache))[0]
+
     def tokenizer(self, cache: Path) -> Tokenizer:
         """Return the target's tokenizer; any architecture's will do.
 
@@ -115,7 +130,10 @@ class Target:
                 " costs; for prompts choose a target with a checkpoint"
             )
         if self.tokenizer_source:
-            return Tokenizer(Path(self.tokenizer_source).expanduser())
+            rows = None
+            with contextlib.suppress(ValueError):  # of a hub id that cannot be asked now
+                rows = vocab_size(self._folder(cache, TOKENIZER))
+            return Tokenizer(Path(self.tokenizer_source).expanduser(), rows)
         return Tokenizer(self._folder(cache, TOKENIZER))
 
     def _folder(self, cache: Path, needed: str) -> Path:
@@ -128,6 +146,12 @@ class Target:
         if path.is_file() and path.suffix == ".gguf":
             return convert_gguf(path, cache)
         if path.is_dir():
+            files = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+            if files:
+                raise ValueError(
+                    f"target.source={self.source}: a folder of GGUF files and no checkpoint's; name"
+                    f" the file itself, such as {files[0]}"
+                )
             return path
         if is_hub_id(self.source):
             return hub_folder(self.source, self.revision, needed)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.config.messages import folded, guarded
 from pipeline.track.client import PORT, TrackerAway
 from pipeline.track.stored import pages
 from pipeline.track.tracker import sync
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in _sync(given) if given.action == "sync" else _pages(given):
             sys.stdout.write(f"{line}\n")
     except (ValueError, TrackerAway) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{folded(error)}\n")
         return 2
     return 0
 
@@ -50,4 +51,4 @@ def _pages(given: argparse.Namespace) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded("python -m pipeline.track", main))

@@ -41,23 +41,36 @@ def connect(uri: str) -> MlflowClient:
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Import MLflow, which takes seconds, and turn its errors into one of ours."""
+    """Import MLflow, which takes seconds, and turn its errors into one of ours.
+
+    Whatever goes wrong in here goes wrong in MLflow, its store, or a library that one of them
+    needs; each has errors of its own, and none of them is worth a measurement.
+
+    Raises:
+        TrackerAway: Something did, in one line.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
     for name in ("mlflow.store.db.utils", "urllib3.connectionpool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they also print what they raise
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except TrackerAway:
+        raise
+    except Exception as error:  # noqa: BLE001 - object stores and drivers have errors of their own
         raise TrackerAway(_line(error)) from None
 
 
 def _line(error: BaseException) -> str:
-    """Return an error's first line, without a password and not endless."""
-    return textwrap.shorten(masked(first_line(error)), LINE_CHARACTERS, placeholder=" …")
+    """Return an error's first line, without a password and not endless.
+
+    With its type where it is none of MLflow's, whose texts stand by themselves.
+    """
+    text = first_line(error)
+    own = type(error).__module__.startswith(("mlflow", "sqlalchemy")) or isinstance(error, OSError)
+    if not own and type(error).__name__ not in text:
+        text = f"{type(error).__name__}: {text}"
+    return textwrap.shorten(masked(text), LINE_CHARACTERS, placeholder=" …")
 
 
 PORT = 5000  # MLflow's own choice

@@ -1,4 +1,4 @@
-"""What a tracked run says beside the figures of `pipeline.measure`: names and numbers."""
+"""Flatten a cell's and a sweep's figures into the names and numbers of an MLflow run."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pipeline.config.messages import one_line
 from pipeline.record.record import CellRecord
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.track import Tracker, TrackerAway
@@ -51,7 +52,8 @@ class Sender:
         begun = time.perf_counter()
         try:
             yield
-        except TrackerAway as reason:
+        except Exception as error:  # noqa: BLE001 - what is measured is on disk, whatever this is
+            reason = error if isinstance(error, TrackerAway) else one_line(error)
             self.away = True
             folder = self.sweep.path
             self.warn(

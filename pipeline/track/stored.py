@@ -6,12 +6,14 @@ import tempfile
 from pathlib import Path
 
 from pipeline.config.messages import masked
-from pipeline.record.record import CellRecord, load_record
+from pipeline.record.record import Loaded, load_records
 from pipeline.track.client import answering, connect
 
 
-def load(uri: str, sweep_id: str) -> list[CellRecord]:
+def load(uri: str, sweep_id: str) -> Loaded:
     """Read a sweep's cells back, in the order of the grid; MLflow alone is needed.
+
+    A cell whose files did not arrive whole is named by its run, as damaged.
 
     Raises:
         ValueError: There is no such sweep.
@@ -28,7 +30,8 @@ def load(uri: str, sweep_id: str) -> list[CellRecord]:
             folders[-1].mkdir()
             client.download_artifacts(run.info.run_id, "", str(folders[-1]))
         if folders:
-            return [load_record(folder) for folder in folders]
+            found = load_records(folders, "send it again with `python -m pipeline.track sync`")
+            return found._replace(damaged=[d.replace(f"{place}/", "run ") for d in found.damaged])
     raise ValueError(f"sweep={sweep_id}: tracking.uri={masked(uri)} has no such sweep")
 
 

@@ -1,4 +1,8 @@
-"""One MLflow experiment, opened: what a sweep sends to it."""
+"""Send a sweep to one MLflow experiment, cell by cell while it runs or whole from disk.
+
+A `Tracker` makes the parent run and its children and sends what they lack, so that sending twice
+changes nothing. `sync` does so for a sweep on disk that the server missed.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,19 @@ from pipeline.track.metrics import (
     status_tags,
     sweep_summary,
 )
+from pipeline.track.places import (
+    ARTIFACTS,
+    check_experiment,
+    check_store,
+    check_writable,
+    is_sqlite,
+    store_folder,
+)
 from pipeline.track.stored import page
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Run
 
 
 Item = TypeVar("Item")
@@ -36,31 +48,42 @@ DIGEST_CHARACTERS = 36  # MLflow's limit for a data set's
 
 @dataclass(frozen=True)
 class Tracker:
-    """An opened MLflow experiment."""
+    """An opened MLflow experiment.
+
+    Attributes:
+        location: Where its artifacts go.
+        uri: The tracking URI.
+    """
 
     client: MlflowClient
     experiment_id: str
+    location: str = ""
+    uri: str = ""
 
     @classmethod
     def open(cls, uri: str, experiment: str, runs: Path) -> Tracker:
         """Open the store, made on first use, and the experiment.
 
         Raises:
-            ValueError: It cannot be opened.
+            ValueError: It cannot be opened, or the experiment is deleted or was moved.
         """
         try:
             with answering():
                 client = connect(uri)
                 found = client.get_experiment_by_name(experiment)
-                if found is not None:
-                    return cls(client, found.experiment_id)
-                place = (runs / "mlartifacts").as_uri() if uri.startswith("sqlite:") else None
-                return cls(client, client.create_experiment(experiment, artifact_location=place))
+                if found is None:
+                    place = (runs / ARTIFACTS).as_uri() if is_sqlite(uri) else None
+                    made = client.create_experiment(experiment, artifact_location=place)
+                    found = client.get_experiment(made)
+                if not found.experiment_id:
+                    raise TrackerAway("it answers, but not as MLflow")
+                used = _is_used(client, found)
         except TrackerAway as reason:
             raise ValueError(
-                f"tracking.uri={masked(uri)}: cannot be opened ({reason}); start that server, or"
-                " leave the setting out for a store in the folder of runs"
+                f"tracking.uri={masked(uri)}: cannot be opened ({reason}); {_way_out(str(reason))}"
             ) from None
+        check_experiment(found, uri, runs, used)
+        return cls(client, found.experiment_id, found.artifact_location or "", uri)
 
     @property
     def page(self) -> str:
@@ -74,6 +97,7 @@ class Tracker:
             TrackerAway: As everything here that sends.
         """
         with answering():
+            check_writable(self.location, self.uri)
             run = self._find(f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'sweep'")
             if run is None:
                 tags = {"sweep_id": sweep.sweep_id, "kind": "sweep"}
@@ -103,9 +127,12 @@ class Tracker:
         Args:
             sweep: A sweep on disk.
             end: MLflow's word for how it ended: `FINISHED`, `FAILED` or `KILLED`.
+
+        Raises:
+            Damaged: A cell's file cannot be read; nothing is sent.
         """
-        parent = self.begin(sweep)
         records = [r for r in sweep.records() if r.status is not Status.UNFINISHED]
+        parent = self.begin(sweep)
         for record in records:
             self.send_cell(sweep, record)
         comparisons = compare(records)
@@ -198,12 +225,31 @@ class Tracker:
         self.client.log_inputs(run.info.run_id, [DatasetInput(data)])
 
     def _artifacts(self, run: Run, record: CellRecord, folder: Path) -> None:
-        """Send the cell's folder, its proof and the command that reproduces it."""
+        """Send the cell's folder, its proof and the commands that reproduce and deploy it."""
         run_id = run.info.run_id
         self.client.log_artifacts(run_id, str(folder))
         self.client.log_text(run_id, record.command + "\n", "command.txt")
+        if "deploy" in record.settings:
+            self.client.log_text(run_id, record.deploy + "\n", "deploy.txt")
         if record.proof is not None:
             self.client.log_dict(run_id, asdict(record.proof), "proof.json")
+
+
+def _is_used(client: MlflowClient, experiment: Experiment) -> bool:
+    """Return whether an experiment has runs."""
+    return bool(client.search_runs([experiment.experiment_id], max_results=1))
+
+
+def _way_out(reason: str) -> str:
+    """Say what can be done about a store that cannot be opened."""
+    if "schema" in reason or "revision" in reason:
+        return (
+            "another version of MLflow made that store: use that version, migrate a copy with"
+            " `mlflow db upgrade`, or name another store with tracking.uri"
+        )
+    if "locked" in reason:
+        return "another program is writing to it: end that, or name another store"
+    return "start that server, or leave the setting out for a store in the folder of runs"
 
 
 def _milliseconds(seconds: float) -> int:
@@ -239,8 +285,13 @@ def sync(folder: Path, uri: str | None = None) -> str:
     sweep = SweepFolder(folder.absolute())
     if not (folder / "sweep.json").is_file():
         raise ValueError(f"{folder}: no sweep.json there; name a folder under runs/sweeps")
-    where = sweep.facts["tracking"]
+    where = sweep.facts.get("tracking")
+    if where is None:
+        raise ValueError(f"{folder / 'sweep.json'}: tracking is missing; the sweep was not tracked")
     to = uri or where["uri"]
-    tracker = Tracker.open(to, where["experiment"], Path(where["runs"]))
+    if uri is None:
+        check_store(to)
+    runs = Path(where["runs"]) if uri is None else store_folder(to)
+    tracker = Tracker.open(to, where["experiment"], runs)
     tracker.finish(sweep, sweep.facts.get("ended", "KILLED"))
     return masked(to)

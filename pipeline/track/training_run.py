@@ -1,4 +1,4 @@
-"""A head's training as a run in MLflow."""
+"""Log a head's training as a run in MLflow; a lost server costs a warning, not the training."""
 
 from __future__ import annotations
 

@@ -1,84 +1,228 @@
-"""From raw rows to checked prompts: what a row may hold, token ids, lengths and the digest."""
+"""From rows to checked prompts: token ids that hold the row's text, lengths and the digest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from pipeline.target.tokenizer import Message, Tokenizer
+from pipeline.target.tokenizer import Tokenizer
+from pipeline.workload.rows import Text, Turn
 
-if TYPE_CHECKING:
-    pass
-
-
-_TOKEN_FIELDS = ("input_ids", "token_ids", "prompt_token_ids", "tokens")
+# Given by the prompt itself, not by a setting.
+_OWN_VARIABLES = ("messages", "add_generation_prompt", "bos_token", "eos_token")
 
 
-class Text(NamedTuple):
-    """One prompt before it is tokenised.
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt, ready for the engine.
 
     Attributes:
         id: Unique within the workload.
-        category: Workload class.
-        messages: A conversation whose last turn is to be answered.
+        category: Workload class: `chat`, `code`, `math`, `copy`, or a user's own.
+        tokens: Token ids, chat template applied.
+        notes: What a reader must know of it, such as what of its row is not sent.
     """
 
     id: str
     category: str
-    messages: tuple[Message, ...]
+    tokens: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
 
-def read_row(row: dict[str, Any], where: str, category: str) -> Text:
-    """Return a row's prompt.
-
-    Args:
-        row: `{"prompt": text}` or `{"messages": [...]}`, optionally with `id` and `category`.
-        where: The row's place, for messages and as its id where it has none.
-        category: The class of a row that names none.
-
-    Raises:
-        ValueError: There is no prompt in it, naming the place.
-    """
-    _check_characters(row, where)
-    prompt, messages = row.get("prompt"), row.get("messages")
-    if (
-        _is_token_ids(prompt)
-        or _is_token_ids(messages)
-        or any(row.get(name) is not None for name in _TOKEN_FIELDS)
-    ):
-        raise ValueError(
-            f"{where}: token ids instead of text; random tokens flatter or starve drafters, so"
-            ' accept length is measured on text only: give {"prompt": "..."}'
-        )
-    if (prompt is None) == (messages is None):
-        raise ValueError(f'{where}: needs either "prompt" or "messages", not both or neither')
-    turns = [{"role": "user", "content": prompt}] if messages is None else messages
-    return Text(
-        id=_label(row, "id", where, where),
-        category=_label(row, "category", category, where),
-        messages=_conversation(turns, where),
-    )
-
-
-def tokenise(texts: Iterable[Text], tokenizer: Tokenizer) -> tuple[Prompt, ...]:
+def tokenise(
+    texts: Iterable[Text], tokenizer: Tokenizer, chat_template_kwargs: Mapping[str, Any]
+) -> tuple[Prompt, ...]:
     """Return the prompts with the target's chat template applied.
 
+    Args:
+        texts: The rows' prompts.
+        tokenizer: The target's.
+        chat_template_kwargs: Variables that the template gets for every prompt.
+
     Raises:
-        ValueError: Two share an id, or the template refuses one.
+        ValueError: Two share an id, the template refuses one, or something that a row holds is not
+            in its prompt.
     """
+    _check_variables(chat_template_kwargs, tokenizer)
     prompts: dict[str, Prompt] = {}
     for text in texts:
         if text.id in prompts:
             raise ValueError(f"workload: two prompts have the id {text.id!r}; ids must be unique")
         try:
-            tokens = tokenizer.chat(text.messages)
+            prompts[text.id] = _prompt(text, tokenizer, chat_template_kwargs)
         except ValueError as error:
             raise ValueError(f"{text.id}: {error}") from None
-        prompts[text.id] = Prompt(text.id, text.category, tokens)
     return tuple(prompts.values())
+
+
+def workload_note(prompts: Iterable[Prompt]) -> str:
+    """Return what a reader must know of a workload's prompts, each thing once."""
+    return "; ".join(dict.fromkeys(note for prompt in prompts for note in prompt.notes))
+
+
+def _check_variables(kwargs: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Refuse a variable that would change nothing.
+
+    Raises:
+        ValueError: The template does not read it, or it is not a setting's to give.
+    """
+    read = tokenizer.template_variables() - {*_OWN_VARIABLES}
+    for name in kwargs:
+        if name not in read:
+            raise ValueError(
+                f"workload.chat_template_kwargs.{name}: the target's chat template does not read"
+                f" it; it reads {', '.join(sorted(read)) or 'none that can be set'}"
+            )
+
+
+def _prompt(text: Text, tokenizer: Tokenizer, kwargs: Mapping[str, Any]) -> Prompt:
+    """Return one prompt, checked against its row.
+
+    Raises:
+        ValueError: Naming what would be lost.
+    """
+    if not tokenizer.has_template:
+        return _continued(text, tokenizer)
+    variables = {**kwargs, **text.variables}
+    rendered = tokenizer.render(text.messages, variables)
+    _check_fields(text, tokenizer, variables, rendered)
+    tokens = tokenizer.encode(rendered)
+    notes = [*text.notes, *_check_turns(text, rendered, _plain(tokenizer.decode(tokens)))]
+    if kwargs:
+        notes.append(f"chat template with {json.dumps(dict(kwargs), default=str)}")
+    return Prompt(text.id, text.category, tokens, tuple(notes))
+
+
+def _check_fields(
+    text: Text, tokenizer: Tokenizer, variables: Mapping[str, Any], rendered: str
+) -> None:
+    """Refuse a field of the row that changes nothing, or is printed in part.
+
+    Raises:
+        ValueError: Naming it.
+    """
+    for without, fields in _left_out(text, variables):
+        if _rendered(tokenizer, *without) == rendered:
+            raise ValueError(
+                f"{fields}, which the target's chat template does not print; remove it from the"
+                " row, or choose a target that was trained with it"
+            )
+    for name in _names(text):
+        if name not in rendered and json.dumps(name, ensure_ascii=False)[1:-1] not in rendered:
+            raise ValueError(f"the chat template leaves out {name!r} of the row's tools or calls")
+
+
+def _check_turns(text: Text, rendered: str, decoded: str) -> Iterator[str]:
+    """Refuse a message whose text is not in the prompt; yield what templates leave out by design.
+
+    Raises:
+        ValueError: Naming the message and what lost it.
+    """
+    for number, turn in enumerate(text.messages, 1):
+        content = turn["content"]
+        if turn["role"] == "assistant" and "</think>" in content:
+            thought, _, content = content.rpartition("</think>")
+            if _plain(thought) not in decoded:
+                yield "the chat template leaves out the thoughts of earlier answers"
+        if _plain(content) not in decoded:
+            where = "tokens" if content.strip() in rendered else "printed"
+            raise ValueError(
+                f"message {number}, the {turn['role']}'s, is not in the prompt as it was written:"
+                f" {_missing(where)}"
+            )
+
+
+def _missing(where: str) -> str:
+    """Say which of template and tokenizer lost a text."""
+    if where == "printed":
+        return "the target's chat template leaves it out or changes it"
+    return "the target's tokenizer has no tokens for a part of it, or cuts it"
+
+
+def _continued(text: Text, tokenizer: Tokenizer) -> Prompt:
+    """Return the prompt of a base model: the text itself, which it continues.
+
+    Raises:
+        ValueError: The row holds more than one text.
+    """
+    fields = [*text.variables, *(k for turn in text.messages for k in turn.keys() - _PLAIN_TURN)]
+    if len(text.messages) > 1 or fields:
+        roles = ", ".join(turn["role"] for turn in text.messages)
+        more = f" with {', '.join(fields)}" if fields else ""
+        raise ValueError(
+            f"{len(text.messages)} turns ({roles}){more} and the target has no chat template (it is"
+            ' a base model): give the text to continue as {"prompt": "…"}, or choose a target with'
+            " a chat template"
+        )
+    content = text.messages[0]["content"]
+    tokens = tokenizer.encode(content, add_special_tokens=True)
+    if _plain(content) not in _plain(tokenizer.decode(tokens)):
+        raise ValueError(f"the text is not in the prompt: {_missing('tokens')}")
+    note = "the target has no chat template: each prompt's text is sent as it is, to be continued"
+    return Prompt(text.id, text.category, tokens, (*text.notes, note))
+
+
+_PLAIN_TURN = {"role", "content", "tool_call_id"}  # the id only links two messages
+
+
+def _left_out(
+    text: Text, variables: Mapping[str, Any]
+) -> Iterator[tuple[tuple[Sequence[Turn], Mapping[str, Any]], str]]:
+    """Yield the conversation without each further thing that the row holds, and its name."""
+    for name in text.variables:
+        kept = {k: v for k, v in variables.items() if k != name}
+        yield (text.messages, kept), f'the row has "{name}"'
+    for number, turn in enumerate(text.messages):
+        for name in turn.keys() - _PLAIN_TURN:
+            less = {k: v for k, v in turn.items() if k != name}
+            messages = [*text.messages[:number], less, *text.messages[number + 1 :]]
+            null = "null content and " if name == "tool_calls" and not turn["content"] else ""
+            yield (messages, variables), f'message {number + 1} has {null}"{name}"'
+
+
+def _rendered(
+    tokenizer: Tokenizer, messages: Sequence[Turn], variables: Mapping[str, Any]
+) -> str | None:
+    """Return what the template prints, or None where it refuses."""
+    try:
+        return tokenizer.render(messages, variables)
+    except ValueError:
+        return None
+
+
+def _names(text: Text) -> Iterator[str]:
+    """Yield the names of tools and of their parameters, and what the calls say."""
+    for tool in text.variables.get("tools") or ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else {}
+        yield from (
+            function[k] for k in ("name", "description") if isinstance(function.get(k), str)
+        )
+        parameters = function.get("parameters")
+        properties = parameters.get("properties") if isinstance(parameters, dict) else None
+        yield from properties if isinstance(properties, dict) else ()
+    for turn in text.messages:
+        for call in turn.get("tool_calls", ()):
+            function = call.get("function", call)
+            yield function["name"]
+            yield from _texts(function.get("arguments"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a call's arguments, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _plain(text: str) -> str:
+    """Return a text without what tokenizers may change: spaces, compatibility forms and case."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def check_lengths(prompts: Sequence[Prompt], max_positions: int, max_new_tokens: int) -> None:
@@ -129,59 +273,3 @@ def prompts_digest(prompts: Sequence[Prompt]) -> str:
     """Return the identity of a workload's prompts: 12 hex digits over ids, classes and tokens."""
     text = json.dumps([[p.id, p.category, p.tokens] for p in prompts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _check_characters(row: dict[str, Any], where: str) -> None:
-    """Refuse half a character: JSON can escape it, but no tokenizer or file takes it."""
-    try:
-        json.dumps(row, ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(error.object[error.start]):04x}"
-        raise ValueError(
-            f"{where}: {half} is half of a character (a lone surrogate); remove it, or write the"
-            " character whole"
-        ) from None
-
-
-def _is_token_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, int) for item in value)
-
-
-def _label(row: dict[str, Any], field: str, default: str, where: str) -> str:
-    """Return an optional short text or number of a row."""
-    value = row.get(field)
-    if value is None:
-        return default
-    if not isinstance(value, (str, int)) or not str(value).strip():
-        raise ValueError(f'{where}: "{field}" must be a non-empty text or a number')
-    return str(value)
-
-
-def _conversation(turns: Any, where: str) -> tuple[Message, ...]:
-    """Return checked turns: the last is the user's, and none of the user's is empty."""
-    if not isinstance(turns, list) or not turns:
-        raise ValueError(f'{where}: "messages" must be a list with at least one message')
-    for turn in turns:
-        fields = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None,)
-        if not all(isinstance(field, str) for field in fields):
-            raise ValueError(f'{where}: a prompt is a text, a message {{"role": …, "content": …}}')
-    if turns[-1]["role"] != "user":
-        raise ValueError(f"{where}: the last message is the {turns[-1]['role']}'s, not the user's")
-    if not turns[-1]["content"].strip():
-        raise ValueError(f"{where}: the prompt is empty")
-    return tuple(Message(role=turn["role"], content=turn["content"]) for turn in turns)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt, ready for the engine.
-
-    Attributes:
-        id: Unique within the workload.
-        category: Workload class: `chat`, `code`, `math`, `copy`, or a user's own.
-        tokens: Token ids, chat template applied.
-    """
-
-    id: str
-    category: str
-    tokens: tuple[int, ...]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pipeline.config.messages import first_line
 from pipeline.target.target import Target
-from pipeline.workload.prompts import Prompt, Text, read_row, tokenise
+from pipeline.workload.files import read_rows
+from pipeline.workload.prompts import Prompt, tokenise
+from pipeline.workload.rows import Text, read_row
 
 CLASSES = ("chat", "code", "math", "copy")
 _DATA = Path(__file__).parent / "data"
@@ -48,16 +49,19 @@ class Classes:
         per_class: Prompts of each class.
         categories: Which classes, of `CLASSES`.
         seed: Which prompts; a larger `per_class` of the same seed keeps the smaller one's.
+        chat_template_kwargs: Variables for the target's chat template, such as `enable_thinking`.
     """
 
     per_class: int
     categories: tuple[str, ...] = CLASSES
     seed: int = 0
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = "classes"
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
         object.__setattr__(self, "categories", tuple(self.categories))  # yaml gives a list
+        _keep_variables(self)
         _check_count("workload.per_class", self.per_class)
         for category in self.categories:
             if category not in CLASSES:
@@ -75,28 +79,31 @@ class Classes:
             rows = _load_dataset(cache, "json", data_files=str(file), split="train")
             known = [read_row(row, file.name, category) for row in rows]
             texts += _draw(known, self.per_class, "workload.per_class", self.seed)
-        return tokenise(texts, target.tokenizer(cache))
+        return tokenise(texts, target.tokenizer(cache), self.chat_template_kwargs)
 
 
 @dataclass(frozen=True)
 class Jsonl:
-    """A user's own prompts: a JSON object with `prompt` or `messages` on each line.
+    """A user's own prompts, a row each: see `pipeline.workload.rows.read_row`.
 
     Attributes:
         path: The file.
         num_prompts: How many of its prompts; None takes all, in the file's order.
         category: Class of lines that name none.
         seed: Which prompts, when not all are taken.
+        chat_template_kwargs: Variables for the target's chat template, such as `enable_thinking`.
     """
 
     path: str
     num_prompts: int | None = None
     category: str = "jsonl"
     seed: int = 0
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = "jsonl"
 
     def __post_init__(self) -> None:
         """Check the range and that the file is there."""
+        _keep_variables(self)
         if self.num_prompts is not None:
             _check_count("workload.num_prompts", self.num_prompts)
         if not Path(self.path).expanduser().is_file():
@@ -104,27 +111,13 @@ class Jsonl:
 
     def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
         """Return the file's prompts."""
-        texts = list(self._texts())
+        path = Path(self.path).expanduser()
+        texts = [read_row(row, where, self.category) for where, row in read_rows(path)]
         if not texts:
             raise ValueError(f"workload.path={self.path}: the file holds no prompt")
         if self.num_prompts is not None:
             texts = _draw(texts, self.num_prompts, "workload.num_prompts", self.seed)
-        return tokenise(texts, target.tokenizer(cache))
-
-    def _texts(self) -> Iterator[Text]:
-        """Read line by line, so that an error can name its line."""
-        path = Path(self.path).expanduser()
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            where = f"{path.name}:{number}"
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{where}: not JSON ({error})") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{where}: not a JSON object")
-            yield read_row(row, where, self.category)
+        return tokenise(texts, target.tokenizer(cache), self.chat_template_kwargs)
 
 
 @dataclass(frozen=True)
@@ -140,6 +133,7 @@ class Hub:
         revision: Branch, tag or commit.
         category: Class of its prompts.
         seed: Which prompts.
+        chat_template_kwargs: Variables for the target's chat template, such as `enable_thinking`.
     """
 
     path: str
@@ -150,10 +144,12 @@ class Hub:
     revision: str = ""
     category: str = "hub"
     seed: int = 0
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = "hub"
 
     def __post_init__(self) -> None:
         """Check the range."""
+        _keep_variables(self)
         _check_count("workload.num_prompts", self.num_prompts)
 
     def load(self, target: Target, cache: Path) -> tuple[Prompt, ...]:
@@ -165,13 +161,34 @@ class Hub:
                 f"workload.column={self.column}: {self.path} has {', '.join(rows.column_names)}"
             )
         order = _draw(range(len(rows)), self.num_prompts, "workload.num_prompts", self.seed)
-        return tokenise((self._text(rows, index) for index in order), target.tokenizer(cache))
+        return tokenise(
+            (self._text(rows, index) for index in order),
+            target.tokenizer(cache),
+            self.chat_template_kwargs,
+        )
 
     def _text(self, rows: Any, index: int) -> Text:
         """Return the prompt of a row."""
-        value = rows[index][self.column]
-        field = "messages" if isinstance(value, list) else "prompt"
-        return read_row({field: value}, f"{self.path}:{index}", self.category)
+        where = f"{self.path}:{index}"
+        text = read_row(rows[index], where, self.category, self.column)
+        return replace(text, id=where, category=self.category)  # one class, whatever columns say
+
+
+def _keep_variables(workload: Any) -> None:
+    """Check the variables for the chat template; no value in a yaml is none.
+
+    Raises:
+        ValueError: It is not a mapping.
+    """
+    given = workload.chat_template_kwargs
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"workload.chat_template_kwargs={given}: must be a mapping, such as"
+            " {enable_thinking: false}"
+        )
+    object.__setattr__(workload, "chat_template_kwargs", {str(k): v for k, v in given.items()})
 
 
 def _load_dataset(cache: Path, path: str, **options: Any) -> Any:

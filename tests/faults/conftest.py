@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 # A shell's background job ignores Ctrl-C, and so would all drivers started from it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-PATIENCE_S = 150.0  # a wait that fails is a failed test, so this only has to be long enough
+PATIENCE_S = 300.0  # a wait that fails is a failed test, so this only has to be long enough
 
 
 class Bench:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tiny_engine import TinyEngine, plan
 
+from pipeline.sweep import ray_launcher
 from pipeline.sweep.launch import run_sweep
 from pipeline.sweep.ray_launcher import RayLauncher
 from pipeline.sweep.settings import Settings
@@ -19,6 +20,7 @@ from pipeline.sweep.stop_rule import StopRule
 
 def main() -> int:
     begun = time.perf_counter()
+    ray_launcher.SPAWN_TIMEOUT_S = 600.0  # a busy machine takes long to start a process of Ray's
     runs, cells, *rest = sys.argv[1:]
     given = dict(item.split("=", 1) for item in rest)
     pairs = [text.partition(":") for text in cells.split(",")]

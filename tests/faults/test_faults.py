@@ -9,6 +9,8 @@ import socket
 import pytest
 from mlflow import MlflowClient
 
+from tests.faults.conftest import PATIENCE_S
+
 pytestmark = [
     pytest.mark.faults,
     # MLflow's SQL store sets up its tables in a way that newer SQLAlchemy calls deprecated.
@@ -19,8 +21,8 @@ pytestmark = [
 def test_cells_that_break_in_five_ways_fail_alone(bench):
     cells = "good,r:raise,x:exit,k:kill,h:hang,s:start"
     (bench.gate / "go").touch()
-    driver = bench.drive(cells, timeout=4)
-    output, _ = driver.communicate(timeout=150)
+    driver = bench.drive(cells, timeout=8)
+    output, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 1, output
     records = bench.records()
     reasons = {label: record.reason for label, record in records.items() if record.reason}
@@ -30,7 +32,7 @@ def test_cells_that_break_in_five_ways_fail_alone(bench):
     assert reasons["r"] == "answer raised RuntimeError: the kernel is missing"
     assert reasons["s"] == "start raised RuntimeError: no weights at all"
     assert reasons["h"].startswith(
-        "answer did not finish within 4 s; raise launcher.repetition_timeout_s, which limits a turn"
+        "answer did not finish within 8 s; raise launcher.repetition_timeout_s, which limits a turn"
     )
     assert "died in answer" in reasons["x"]
     assert "died in answer" in reasons["k"]
@@ -44,7 +46,7 @@ def test_cells_that_break_in_five_ways_fail_alone(bench):
 def test_a_cell_for_which_memory_runs_out_fails_and_the_sweep_ends_as_usual(bench):
     bench.environment["RAY_memory_usage_threshold"] = "0.0001"  # Ray then kills at once
     driver = bench.drive("a,b")
-    output, _ = driver.communicate(timeout=150)
+    output, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 1, output
     assert "dashboard: " in output
     for record in bench.records().values():
@@ -60,11 +62,11 @@ def test_a_killed_driver_leaves_no_process_and_resume_runs_only_the_rest(bench):
     assert [len(repetitions) for repetitions in first.values()] == [1, 1]
     os.kill(driver.pid, signal.SIGKILL)
     driver.communicate()
-    bench.until(lambda: bench.left() == [], 30)
+    bench.until(lambda: bench.left() == [])
 
     (bench.gate / "go").touch()
     again = bench.drive("b,a", resume="true")
-    output, _ = again.communicate(timeout=150)
+    output, _ = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, output
     records = bench.records()
     assert all(records[label].repetitions[:1] == first[label] for label in first)
@@ -78,7 +80,7 @@ def test_control_c_stops_everything_and_keeps_what_is_there(bench):
     driver = bench.drive("a,b")
     bench.until(lambda: list(bench.gate.glob("*-waits")))
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: the whole foreground group
-    output, _ = driver.communicate(timeout=150)
+    output, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 130, output
     assert "resume=true" in output
     assert bench.left() == []
@@ -90,7 +92,7 @@ def test_a_tracking_server_that_is_not_there_is_refused_before_any_cell_runs(ben
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     driver = bench.drive("a", uri=f"http://127.0.0.1:{port}")
-    output, _ = driver.communicate(timeout=150)
+    output, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 2
     assert output.startswith(f"tracking.uri=http://127.0.0.1:{port}: cannot be opened")
     assert output.count("\n") == 1
@@ -102,7 +104,7 @@ def test_a_second_sweep_is_refused_or_waits_for_the_first(bench):
     first = bench.drive("a")
     bench.until(lambda: list(bench.gate.glob("*-waits")))
     refused = bench.drive("b")
-    output, _ = refused.communicate(timeout=150)
+    output, _ = refused.communicate(timeout=PATIENCE_S)
     assert refused.returncode == 2
     assert f"pid {first.pid}" in output
     assert "launcher.on_busy=wait" in output
@@ -111,8 +113,8 @@ def test_a_second_sweep_is_refused_or_waits_for_the_first(bench):
     assert second.stdout is not None
     assert second.stdout.readline().startswith("waiting for the sweep that runs on this machine")
     (bench.gate / "go").touch()
-    assert first.wait(150) == 0
-    assert second.wait(150) == 0
+    assert first.wait(PATIENCE_S) == 0
+    assert second.wait(PATIENCE_S) == 0
     for driver in (first, second):
         driver.communicate()
     assert bench.left() == []

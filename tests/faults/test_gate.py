@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.faults.conftest import PATIENCE_S
 from tests.pipeline.gate.small_versions import make_version
 
 pytestmark = pytest.mark.faults
@@ -29,7 +30,8 @@ def hanging(bench, tmp_path):
         text=True,
         start_new_session=True,
     )
-    bench.until(mark.exists)
+    bench.until(lambda: mark.exists() or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()[0]
     yield driver
     with driver:  # closes its pipe and waits
         driver.kill()
@@ -39,12 +41,12 @@ def test_a_killed_gate_leaves_no_process(bench, hanging):
     assert len(bench.left()) >= 3  # the driver and two versions
     os.kill(hanging.pid, signal.SIGKILL)
     hanging.wait()
-    bench.until(lambda: bench.left() == [], 30)
+    bench.until(lambda: bench.left() == [])
 
 
 def test_control_c_ends_both_versions_and_says_nothing_of_them(bench, hanging):
     os.killpg(hanging.pid, signal.SIGINT)
-    assert hanging.wait(60) == 130
+    assert hanging.wait(PATIENCE_S) == 130
     assert "Traceback" not in hanging.stdout.read()
     assert bench.left() == []
 

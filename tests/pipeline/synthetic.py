@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 from pipeline.cell.response import Response
+from pipeline.record.older import older_abilities
 from pipeline.record.record import CellRecord, Status
 from verify.base import Proof
 
@@ -60,6 +61,7 @@ def make_record(drafter, verify, *repetitions, **changes):
             "target": "SmolLM2-135M-Instruct",
             "workload": "embedded",
         },
+        "abilities": older_abilities({"drafter": drafter, "verify": verify}),
         "is_baseline": plain,
         "width": 1 if plain else 4,
         "greedy": True,

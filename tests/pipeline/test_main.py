@@ -15,7 +15,7 @@ def run(*arguments, cwd=ROOT, **environment):
     command = [sys.executable, "-W", "error", "-m", "pipeline", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 

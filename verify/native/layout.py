@@ -147,6 +147,11 @@ def check_shape(
 ) -> None:
     """Refuse what the C code cannot run; caches are keys and values, [L, KV, S, D] float32.
 
+    Args:
+        shape: The target's shape, or that of a rank's part.
+        caches: Keys and values, [L, KV, S, D] float32 each.
+        captured: Layers whose inputs are features.
+
     Raises:
         ValueError: Sizes that do not fill whole vectors, a cache of another shape, or capture
             layers that the target lacks.

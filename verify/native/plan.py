@@ -1,4 +1,4 @@
-"""A captured target forward: buffers and pointers are fixed once, a step is one call of C."""
+"""Run a target's whole forward as one call of C over fixed buffers; time its sums over ranks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _FAULTS = {
     2: "a position outside the key-value cache",
     3: "a row that does not attend itself (the mask's diagonal must be true)",
 }
+_CALLS = 64  # in one measurement
+_REPEATS = 5
 
 
 class PlanOutput(NamedTuple):
-    """What the target says of each row; see `verify.base.StepOutput`.
+    """A step's output by row; see `verify.base.StepOutput`.
 
     Attributes:
         logits: [W, V] float32, a view that the next call overwrites.
@@ -254,10 +256,6 @@ class Plan:
         step.rows, step.start, step.first_logit = len(tokens), start, first_logit
         step.features = features.data_ptr()
         self._check(self._call(self._plan_at, self._step_at))
-
-
-_CALLS = 64  # in one measurement
-_REPEATS = 5
 
 
 def join_times_us(

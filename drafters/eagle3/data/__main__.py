@@ -30,6 +30,7 @@ from drafters.eagle3.data.corpus import Corpus, Sample
 from drafters.eagle3.data.generate import Writing, without_loop, write
 from drafters.eagle3.data.prompts import Decontaminator, Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "source", "writing", "measured", "cache")
 MOST_EMPTY = 3  # parts in a row without a new prompt, after which a source counts as exhausted
@@ -167,4 +168,9 @@ def _say(corpus: Corpus, wanted: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("features", make_data, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.data",
+            lambda: run_config("features", make_data, sys.argv[1:]),
+        )
+    )

@@ -13,6 +13,7 @@ from drafters.eagle3.train.target import Target, Tokenizer
 
 RUN = 10  # tokens in a row that no two texts share by chance
 SEEDS_APART = 1_000_003  # parts of one seed, before another seed begins
+_MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,6 @@ class SelfPrompted:
             for start, text in zip(starts, texts, strict=True)
             if text and text[-1] in stops and len(start) + len(text) > 1
         ]
-
-
-_MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from torch import Tensor, distributed
 
 from drafters.eagle3.checkpoint import Head, load_head, save_head
 from drafters.eagle3.compact import WEIGHTS
+from drafters.eagle3.config import head_config
 from drafters.eagle3.data.__main__ import placement, run_config
 from drafters.eagle3.data.corpus import Corpus, Sample, answer_counts
 from drafters.eagle3.shape import capture_layers
@@ -37,6 +38,7 @@ from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
 from drafters.eagle3.train.ttt import DraftHead, channel_scale
+from pipeline.config.messages import guarded
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
 METRICS = "metrics.jsonl"
@@ -44,7 +46,7 @@ _SCALE_SAMPLES = 64  # features of as many samples give the channels' usual size
 
 
 class Log(Protocol):
-    """Where a run's figures go beside its folder."""
+    """Where a run's figures go, apart from its folder."""
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
@@ -136,7 +138,7 @@ def train_head(config: DictConfig) -> None:
 def _publish(
     run: Run, head: Head, found: dict[str, float], parts: dict[str, Any], config: DictConfig
 ) -> None:
-    """Write the head, measure it, and write beside it how it came about."""
+    """Write the head, measure it, and write how it came about into its folder."""
     place = run.folder / "head"
     evaluate: Callable[[Path, Path], dict[str, float]] | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))
@@ -165,6 +167,8 @@ def _start(config: DictConfig, parts: dict[str, Any], run: Run) -> tuple[Head, T
     target = run.target
     counts = answer_counts(run.learnt, target.shape.vocab_size)
     given = load_head(Path(config.start)) if config.start else None
+    for clause in head_config(Path(config.start)).assumed if config.start else ():
+        sys.stderr.write(f"start={config.start}: {clause}\n")
     ids = given.capture_ids if given else ()
     layers = capture_layers(ids, target.shape.num_layers)
     rows = []
@@ -229,4 +233,8 @@ def _own(device: torch.device) -> torch.device:
 
 
 if __name__ == "__main__":
-    sys.exit(run_config("train", train_head, sys.argv[1:]))
+    sys.exit(
+        guarded(
+            "python -m drafters.eagle3.train", lambda: run_config("train", train_head, sys.argv[1:])
+        )
+    )

@@ -52,7 +52,7 @@ def steps(
 
 
 class Teacher:
-    """The target, as it speaks of a batch."""
+    """Labels batches with the target's hidden states and next-token probabilities."""
 
     def __init__(
         self, target: Target, vocab: VocabMap, capture_layers: tuple[int, ...], most_tokens: int

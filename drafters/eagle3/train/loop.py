@@ -1,4 +1,4 @@
-"""The steps of a training run: gradients, schedule, metrics, and a state to go on from."""
+"""Train a head: steps, schedule, metrics, and a state on disk from which a stopped run goes on."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from drafters.eagle3.train.ttt import DraftHead, StepMetrics, accept_length
 
 Report = Callable[[int, dict[str, float]], None]
 _BETAS = (0.9, 0.95)
+STATE = "state.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
@@ -207,10 +209,6 @@ def _cast(module: torch.nn.Module) -> torch.autocast:
     """Compute in bfloat16 on a GPU; weights and optimizer stay float32."""
     kind = next(module.parameters()).device.type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
-
-
-STATE = "state.safetensors"
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def identity(facts: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""The target for many sequences at once: hidden states for training, tokens for its data.
+"""Run the target over batches: hidden states for training, tokens for its data.
 
 The engine that measures answers one request at a time and is built for that. Here a batch fills
-the device; the two share weights and mathematics, and a test holds them to each other.
+the device; the two share weights and mathematics, and a test holds them to each other. `GraphStep`
+captures a decoding step of one batch on a GPU.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch.nn import functional
 
 from drafters.eagle3.model import rms_norm, rotate
 from verify.base import TargetShape
+
+WARM_UPS = 2
 
 # B sequences, T tokens, H hidden, N query heads, K key-value heads, E head width, V vocabulary
 
@@ -232,9 +235,6 @@ def _layer(load: Callable[..., Tensor], number: int) -> _Layer:
         gate_up=load(f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj"),
         down=load(f"{prefix}.mlp.down_proj"),
     )
-
-
-WARM_UPS = 2
 
 
 class GraphStep:

@@ -24,7 +24,7 @@ DECAY = 0.8  # weight of each further step's loss: later tokens count only if ea
 
 
 class TargetBatch(NamedTuple):
-    """What the target says of a batch.
+    """The target's labels of a batch, and the features that a head reads.
 
     Attributes:
         embeds: [B, T, H], its embedding of the tokens.
@@ -78,6 +78,7 @@ class DraftHead(nn.Module):
         """
         super().__init__()
         self._shape, self._vocab, self._capture_ids = head.shape, head.vocab, head.capture_ids
+        self._stated = head.stated
         self._steps = steps
         self._names = tuple(head.tensors)
         for name, tensor in head.tensors.items():
@@ -97,7 +98,7 @@ class DraftHead(nn.Module):
         """Return the head as it stands, on the CPU, in float32."""
         tensors = {name: part.detach().cpu().clone() for name, part in self._weights().items()}
         tensors["fc.weight"] /= self.scale.cpu()
-        return Head(self._shape, tensors, self._vocab, self._capture_ids)
+        return Head(self._shape, tensors, self._vocab, self._capture_ids, self._stated)
 
     def forward(self, lesson: TargetBatch) -> StepMetrics:
         """Run all steps over a batch."""

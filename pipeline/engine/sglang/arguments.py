@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from drafters.base import ServesSglang
 from pipeline.cell.cell import Cell
-from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.model import model_path
 from verify.base import ServerMode, ServesVerify
 
@@ -21,13 +20,19 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 DRAFT_PATH = "speculative-draft-model-path"
 ALGORITHM = "speculative-algorithm"
+BREADTH = "speculative-eagle-topk"
 _NUM_DRAFT_TOKENS = "speculative-num-draft-tokens"
 Value = str | int | float
+Flag = tuple[str, Value | None]  # None for a flag without a value
+EAGER_VERIFY = (
+    "# a server captures verify steps together with plain decode: these were measured eager, which"
+    " takes the plugin"
+)
 
 
 @dataclass(frozen=True)
 class ServerArguments:
-    """All that a cell says of its server.
+    """Translates a cell into the arguments of its server.
 
     Attributes:
         model: Folder or hub id.
@@ -65,31 +70,25 @@ class ServerArguments:
 
     def deploy(self) -> str:
         """Return the command that serves the same cell without measuring it."""
-        words = ["python -m sglang.launch_server"]
-        for flag, value in (*self._model_flags(), *self._mode_flags(), *self.drafter):
-            words.append(f"--{flag}" if value is None else f"--{flag} {shlex.quote(str(value))}")
-        words += [shlex.join(self.extra)] if self.extra else []
-        return " \\\n  ".join(words)
+        flags = (*self._model_flags(), *mode_flags(self.mode), *self.drafter)
+        command = _launch(flags, self.extra)
+        captured = self.mode.captures_verify or not self.mode.captures_decode
+        return command if captured or not self.drafter else f"{EAGER_VERIFY}\n{command}"
 
-    def _flags(self, port: int) -> Iterator[tuple[str, Value | None]]:
+    def _flags(self, port: int) -> Iterator[Flag]:
         yield from self._model_flags()
         yield "host", HOST
         yield "port", port
         yield "served-model-name", self.served_name
         yield from self._fixed_flags()
-        yield from self._mode_flags()
+        yield from mode_flags(self.mode)
         yield from self.drafter
 
-    def _model_flags(self) -> Iterator[tuple[str, Value | None]]:
+    def _model_flags(self) -> Iterator[Flag]:
         engine = self.engine
-        yield "model-path", self.model
-        if self.revision:
-            yield "revision", self.revision
-        yield "tp-size", self.tp
-        if self.dtype != "auto":
-            yield "dtype", self.dtype
-        if self.trust_remote_code:
-            yield "trust-remote-code", None
+        yield from target_flags(
+            self.model, self.revision, self.tp, self.dtype, self.trust_remote_code
+        )
         # The default depends on the drafter; pinned, so that a cell differs in its label alone.
         yield "attention-backend", engine.attention
         yield "page-size", engine.page_size
@@ -99,7 +98,7 @@ class ServerArguments:
         if engine.max_total_tokens:
             yield "max-total-tokens", engine.max_total_tokens
 
-    def _fixed_flags(self) -> Iterator[tuple[str, Value | None]]:
+    def _fixed_flags(self) -> Iterator[Flag]:
         """Yield what makes cells comparable: the same for every one."""
         yield "load-format", self.engine.load_format
         yield "random-seed", self.seed
@@ -110,22 +109,75 @@ class ServerArguments:
         yield "skip-tokenizer-init", None  # token ids go in and come out
         yield "grammar-backend", "none"
 
-    def _mode_flags(self) -> Iterator[tuple[str, Value | None]]:
-        mode = self.mode
-        yield "cuda-graph-backend-decode", "full" if mode.captures_decode else "disabled"
-        yield "cuda-graph-backend-prefill", "disabled"
-        if mode.allreduce == "fused":
-            yield "flashinfer-allreduce-fusion-backend", "trtllm"  # never auto: see extras.py
-            return
-        yield "enforce-disable-flashinfer-allreduce-fusion", None
-        if mode.allreduce == "nccl":
-            yield "disable-custom-all-reduce", None
-
     def _graph_sizes(self) -> list[str]:
         """Return the captured batches: every size that can run, so that none falls out."""
         if not self.mode.captures_decode:
             return []
         return ["--cuda-graph-bs-decode", *(str(size) for size in graph_sizes(self.batch))]
+
+
+def target_flags(
+    model: str, revision: str, tp: int, dtype: str, trust_remote_code: bool
+) -> Iterator[Flag]:
+    """Yield what names the target."""
+    yield "model-path", model
+    if revision:
+        yield "revision", revision
+    yield "tp-size", tp
+    if dtype != "auto":
+        yield "dtype", dtype
+    if trust_remote_code:
+        yield "trust-remote-code", None
+
+
+def mode_flags(mode: ServerMode) -> Iterator[Flag]:
+    """Yield how forwards run."""
+    yield "cuda-graph-backend-decode", "full" if mode.captures_decode else "disabled"
+    yield "cuda-graph-backend-prefill", "disabled"
+    if mode.allreduce == "fused":
+        yield "flashinfer-allreduce-fusion-backend", "trtllm"  # never auto: see extras.py
+        return
+    yield "enforce-disable-flashinfer-allreduce-fusion", None
+    if mode.allreduce == "nccl":
+        yield "disable-custom-all-reduce", None
+
+
+def _launch(flags: Iterable[Flag], extra: Iterable[str] = ()) -> str:
+    """Write the command of a server, an argument a line."""
+    words = ["python -m sglang.launch_server"]
+    for flag, value in flags:
+        words.append(f"--{flag}" if value is None else f"--{flag} {shlex.quote(str(value))}")
+    return " \\\n  ".join([*words, *filter(None, [shlex.join(extra)])])
+
+
+def deploy_elsewhere(cell: Cell, cache: Path) -> str:
+    """Return the command that serves a cell of an engine that runs no server.
+
+    Where such an engine verifies eagerly it decodes eagerly too, and so is the server told. The
+    rest is left to the server's defaults: nothing was measured of it.
+
+    Returns:
+        The command; a shell comment with the reason where no server can run the cell.
+    """
+    target, drafter, verify = cell.target, cell.drafter, cell.verify
+    for part, ability, lacks in (
+        (drafter, ServesSglang, f"drafter={drafter.name} has no sglang_arguments()"),
+        (verify, ServesVerify, f"verify={verify.name} has no server_mode()"),
+    ):
+        if not isinstance(part, ability):
+            return f"# SGLang cannot serve this cell: {lacks}"
+    try:
+        named = _drafter_flags(cell)
+        model = model_path(target, cache)
+    except ValueError as error:
+        return f"# SGLang cannot serve this cell: {error}"
+    if not named and not cell.is_baseline:
+        return f"# SGLang cannot serve this cell: drafter={drafter.name} names no {ALGORITHM}"
+    mode = cast(ServesVerify, verify).server_mode()
+    mode = replace(mode, captures_decode=mode.captures_verify)
+    tp, trusted = cell.parallelism.tp, target.trust_remote_code
+    flags = target_flags(model, target.revision, tp, target.dtype, trusted)
+    return _launch((*flags, *mode_flags(mode), *named.items()))
 
 
 def graph_sizes(batch: int) -> list[int]:
@@ -137,7 +189,7 @@ def server_arguments(cell: Cell, engine: SglangSettings, cache: Path) -> ServerA
     """Return the arguments of a cell's server.
 
     Raises:
-        ValueError: The target has no folder, or an extra argument is refused.
+        ValueError: The target has no folder.
     """
     mode = cast(ServesVerify, cell.verify).server_mode()
     parallelism, target = cell.parallelism, cell.target
@@ -153,17 +205,22 @@ def server_arguments(cell: Cell, engine: SglangSettings, cache: Path) -> ServerA
         engine=engine,
         drafter=_drafter(cell, engine),
         mode=mode,
-        extra=checked_extras(engine.extra_args),
+        extra=engine.extra_args,  # checked with the engine's other settings
     )
 
 
 def _drafter(cell: Cell, engine: SglangSettings) -> tuple[tuple[str, Value], ...]:
-    """Return the drafter's arguments; only here the root is added to its draft tokens."""
-    given = dict(cast(ServesSglang, cell.drafter).sglang_arguments())
-    if ALGORITHM not in given:
-        return ()
-    given[_NUM_DRAFT_TOKENS] = cell.drafter.num_draft_tokens + 1
+    """Return the drafter's arguments, with how its weights load."""
+    given = _drafter_flags(cell)
     if DRAFT_PATH in given and engine.load_format == "dummy":
         # A head with real weights beside a target without: only its cost means anything.
         given["speculative-draft-load-format"] = "auto"
     return tuple(given.items())
+
+
+def _drafter_flags(cell: Cell) -> dict[str, Value]:
+    """Return the drafter's arguments; only here the root is added to its draft tokens."""
+    given = dict(cast(ServesSglang, cell.drafter).sglang_arguments())
+    if ALGORITHM not in given:
+        return {}
+    return given | {_NUM_DRAFT_TOKENS: cell.drafter.num_draft_tokens + 1}

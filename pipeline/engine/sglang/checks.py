@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.base import NeedsFiles, ServesSglang
+from drafters.eagle3.config import head_config
+from drafters.eagle3.shape import capture_layers
 from pipeline.engine.sglang.arguments import DRAFT_PATH, ServerArguments, server_arguments
+from pipeline.engine.sglang.extras import check_arguments
 from pipeline.engine.sglang.gpus import gpus
 from pipeline.engine.sglang.model import ModelFacts, model_facts
 from pipeline.engine.sglang.versions import MOST_FUSED_ROWS, names
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
     from pipeline.engine.sglang.settings import SglangSettings
 
+PORT = 30000  # of a command that is only checked
+
 
 def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     """Refuse a cell that a server cannot run.
@@ -28,8 +33,9 @@ def check_cell(cell: Cell, engine: SglangSettings, version: str) -> None:
     _check_parts(cell)
     _check_held(cell)
     arguments = server_arguments(cell, engine, cache_root())
+    check_arguments(arguments.words(PORT), arguments.extra, version)
     target = model_facts(arguments.model, arguments.revision)
-    _check_fusion(arguments, target, version)
+    _check_fusion(cell.verify.name, arguments, target, version)
     _check_fused_rows(cell, arguments)
     _check_tree(cell, engine, arguments)
     if target is not None:
@@ -72,7 +78,9 @@ def _check_held(cell: Cell) -> None:
         )
 
 
-def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version: str) -> None:
+def _check_fusion(
+    name: str, arguments: ServerArguments, target: ModelFacts | None, version: str
+) -> None:
     """Refuse fusion that would change nothing, and sums that no server has."""
     if arguments.mode.allreduce == "auto":
         return
@@ -90,7 +98,7 @@ def _check_fusion(arguments: ServerArguments, target: ModelFacts | None, version
         return
     if target.architecture in names(version).fuses_nothing:
         raise ValueError(
-            f"verify=fused_allreduce: the layers of {target.architecture} do not fuse in SGLang"
+            f"verify={name}: the layers of {target.architecture} do not fuse in SGLang"
             f" {version}: the flag would change nothing; use verify=graph_captured"
         )
 
@@ -100,7 +108,7 @@ def _check_fused_rows(cell: Cell, arguments: ServerArguments) -> None:
     rows = arguments.batch * (cell.drafter.num_draft_tokens + 1)
     if arguments.mode.allreduce == "fused" and rows > MOST_FUSED_ROWS:
         raise ValueError(
-            f"verify=fused_allreduce: a step of {arguments.batch} requests has {rows} rows, and"
+            f"verify={cell.verify.name}: a step of {arguments.batch} requests has {rows} rows, and"
             f" SGLang fuses up to {MOST_FUSED_ROWS}; lower parallelism.batch"
         )
 
@@ -134,12 +142,19 @@ def _check_drafter_fits(arguments: ServerArguments, target: ModelFacts) -> None:
     draft = model_facts(path)
     if draft is None:
         return
-    standalone = given["speculative-algorithm"] == "STANDALONE"
-    for name in ("vocab_size",) if standalone else ("vocab_size", "hidden_size"):
-        ours, wanted = getattr(draft, name), getattr(target, name)
-        if ours != wanted:
+    wanted = {"vocab_size": draft.vocab_size, "hidden_size": draft.hidden_size}
+    if given["speculative-algorithm"] == "STANDALONE":
+        del wanted["hidden_size"]
+    elif (Path(path) / "config.json").is_file():
+        head = head_config(Path(path))
+        wanted = {"vocab_size": head.shape.vocab_size, "hidden_size": head.target_hidden_size}
+        if head.layer_ids:
+            capture_layers(head.layer_ids, target.num_layers)
+    for name, ours in wanted.items():
+        theirs = getattr(target, name)
+        if ours != theirs:
             raise ValueError(
-                f"drafter {path}: {name}={ours}, but the target has {wanted}; choose one that was"
+                f"drafter {path}: {name}={ours}, but the target has {theirs}; choose one that was"
                 " made for this target"
             )
 

@@ -1,4 +1,4 @@
-"""From a server's reply and the plugin's steps to a response; every count is checked twice.
+"""Turn a server's reply and the plugin's steps into a response, every count checked twice.
 
 SGLang itself counts per request, not per step: `spec_verify_ct`, `spec_num_correct_drafts` and a
 histogram. The plugin sees each step's tokens; the two must agree, or the response is refused.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.checks import check_cell
 from pipeline.engine.sglang.environment import server_environment
-from pipeline.engine.sglang.settings import NEWEST, SglangSettings
-from pipeline.engine.sglang.versions import VERSIONS
+from pipeline.engine.sglang.settings import SglangSettings
+from pipeline.engine.sglang.versions import NEWEST, VERSIONS
 from pipeline.machine.cache import cache_root
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class SglangEngine(SglangSettings):
 
     @property
     def resident(self) -> bool:
-        """A server takes its GPUs whole, so no other cell is loaded beside it."""
+        """A server takes its GPUs whole, so no other cell is loaded with it."""
         return False
 
     def num_gpus(self, cell: Cell) -> int:
@@ -48,7 +48,7 @@ class SglangEngine(SglangSettings):
         """Yield the environment and the command that `start` would use; nothing is started."""
         arguments = server_arguments(cell, self, cache_root())
         version, folder = self.known_version, Path("/tmp/specroi-sglang")
-        environment = server_environment(cell, arguments.mode, version, folder)
+        environment = server_environment(cell, arguments, version, folder)
         environment["PYTHONPATH"] = f"{folder}:$PYTHONPATH"
         yield f"# SGLang {version}, {arguments.tp} GPUs; port and folder are chosen at the start"
         yield " \\\n".join(f"{name}={value}" for name, value in environment.items()) + " \\"

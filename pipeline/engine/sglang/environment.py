@@ -8,9 +8,8 @@ from typing import cast
 
 from drafters.base import ServesSglang
 from pipeline.cell.cell import Cell
-from pipeline.engine.sglang.arguments import ALGORITHM
+from pipeline.engine.sglang.arguments import ALGORITHM, BREADTH, ServerArguments
 from verify import sglang_plugin as plugin
-from verify.base import ServerMode
 
 # Plain tensor parallelism asks for NVLink multicast by itself in every version; these say no.
 SAFETY = {
@@ -28,23 +27,26 @@ MEASURING = {
 _MODULE = "specroi_sglang_plugin"
 
 
-def server_environment(cell: Cell, mode: ServerMode, version: str, folder: Path) -> dict[str, str]:
+def server_environment(
+    cell: Cell, arguments: ServerArguments, version: str, folder: Path
+) -> dict[str, str]:
     """Return the variables of a cell's server, to be put over the process's own.
 
     Args:
         cell: What is measured.
-        mode: How its verify backend wants forwards to run.
+        arguments: The server's arguments.
         version: A supported version.
         folder: Where the plugin is and writes; `install_plugin` makes it.
     """
     out = SAFETY | MEASURING | {plugin.FOLDER: str(folder), plugin.VERSION: version}
     if algorithm := cast(ServesSglang, cell.drafter).sglang_arguments().get(ALGORITHM):
         out[plugin.DRAFTER] = "ngram" if algorithm == "NGRAM" else "model"
+    mode = arguments.mode
     if mode.captures_decode and not mode.captures_verify:
         out[plugin.EAGER_VERIFY] = "1"
     if mode.allreduce == "fused":
         out[plugin.SM120_FUSION] = "1"
-    if getattr(cell.engine, "load_format", "") == "dummy":
+    if arguments.engine.load_format == "dummy":
         out[plugin.RANDOM_WEIGHTS] = "1"
     return out | _held(cell)
 
@@ -70,7 +72,7 @@ def _held(cell: Cell) -> dict[str, str]:
     if not held or cell.is_baseline:
         return {}
     # Real draft tokens keep the text alive, but only a chain from a model has them.
-    chain = getattr(cell.drafter, "is_chain", False)
+    chain = cast(ServesSglang, cell.drafter).sglang_arguments().get(BREADTH) == 1
     return {
         "SGLANG_SIMULATE_ACC_LEN": f"{held:g}",
         "SGLANG_SIMULATE_ACC_METHOD": "match-expected",

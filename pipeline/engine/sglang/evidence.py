@@ -38,7 +38,7 @@ class Evidence:
     """
 
     def __init__(self, cell: Cell, arguments: ServerArguments, info: dict[str, Any]) -> None:
-        """Remember what the server says of itself (`/server_info`)."""
+        """Keep the settings that the server reports (`/server_info`)."""
         self._cell, self._arguments, self._info = cell, arguments, info
         self._mode = "decode" if cell.is_baseline else "target_verify"
         self.trace: AllReduces | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-SHORTEST_ABBREVIATION = 9  # shorter ones, such as --enable, fit too many options to be taken
+from pipeline.engine.sglang.options import OptionRefused, check_words, completed, names_option
 
 # These turn on NVLink multicast, whatever the environment says.
 FORBIDDEN = {
@@ -17,6 +17,7 @@ FORBIDDEN = {
     " verify=fused_allreduce passes trtllm by itself",
     "enable-flashinfer-allreduce-fusion": "it means auto, which may create NVLink multicast;"
     " use verify=fused_allreduce",
+    "help": "it prints the options and ends the server",
 }
 # Each of these is decided by a part of the cell, which would then be labelled wrongly.
 _DECIDED = {
@@ -72,20 +73,56 @@ _ALLOWED = {
 }
 
 
-def checked_extras(arguments: Sequence[str]) -> tuple[str, ...]:
+def checked_extras(arguments: Sequence[str], version: str) -> tuple[str, ...]:
     """Return the arguments as they are.
 
+    SGLang's parser completes the beginning of an option, so each beginning counts as the whole.
+
+    Args:
+        arguments: Words, as on a command line.
+        version: Whose options are known.
+
     Raises:
-        ValueError: One is forbidden, contradicts a part of the cell, or is no long option.
+        ValueError: One is forbidden, contradicts a part of the cell, or is no long option; or the
+            version's parser would refuse them.
     """
-    given = [a for a in arguments if a.startswith("-") and not _is_number(a)]
     if arguments and not arguments[0].startswith("--"):
         raise ValueError(
             f"engine.extra_args={list(arguments)}: begin with an option, such as --watchdog-timeout"
         )
-    for argument in given:
-        _check_option(argument)
+    try:
+        for word in arguments:
+            if names_option(word) and not _is_number(word):
+                _check_option(word, version)
+        check_words(arguments, version)
+    except OptionRefused as refused:
+        raise ValueError(f"engine.extra_args: {refused}") from None
     return tuple(arguments)
+
+
+def check_arguments(words: Sequence[str], extra: Sequence[str], version: str) -> None:
+    """Refuse a whole command that a version's parser would refuse.
+
+    Args:
+        words: All words, the extra ones at the end.
+        extra: The user's own among them, which are sound by themselves.
+        version: Whose options are known.
+
+    Raises:
+        ValueError: With the setting behind the option.
+    """
+    own = words[: len(words) - len(extra)]
+    try:
+        check_words(own, version)
+    except OptionRefused as refused:
+        setting = _decided(refused.option.removeprefix("--")) or "engine"
+        raise ValueError(f"{setting}: {refused}") from None
+    try:
+        check_words(words, version)
+    except OptionRefused as refused:
+        raise ValueError(
+            f"engine.extra_args: {refused.option} is passed by this engine already; leave it out"
+        ) from None
 
 
 def setting_in(refusal: str) -> str:
@@ -95,35 +132,37 @@ def setting_in(refusal: str) -> str:
     return _decided(option) or "engine.extra_args"
 
 
-def _check_option(argument: str) -> None:
-    option, _, _ = argument.removeprefix("--").partition("=")
-    option = option.replace("_", "-")
-    if not argument.startswith("--"):
-        raise ValueError(f"engine.extra_args: {argument}: use the long name of an option")
-    if reason := _named(option, FORBIDDEN):
-        raise ValueError(f"engine.extra_args: --{option} is refused: {reason}; leave it out")
-    if option in _ALLOWED:
+def _check_option(word: str, version: str) -> None:
+    """Refuse what a word names or begins, whether or not this version has it."""
+    if not word.startswith("--"):
+        raise ValueError(f"engine.extra_args: {word}: use the long name of an option")
+    name = word.removeprefix("--").partition("=")[0].replace("_", "-")
+    _check_names([name])
+    option = completed(word, version)
+    _check_names([spelling.removeprefix("--") for spelling in option.names])
+    if "_" in word.partition("=")[0]:
+        raise OptionRefused(word.partition("=")[0], f"SGLang writes {option.names[0]}")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse an option, known by all its spellings, that is unsafe or decided elsewhere."""
+    for name in names:
+        if reason := FORBIDDEN.get(name):
+            raise ValueError(f"engine.extra_args: --{name} is refused: {reason}; leave it out")
+    if any(name in _ALLOWED for name in names):
         return
-    if part := _decided(option):
-        raise ValueError(
-            f"engine.extra_args: --{option} is decided by the cell; set {part} instead of it"
-        )
+    for name in names:
+        if part := _decided(name):
+            raise ValueError(
+                f"engine.extra_args: --{name} is decided by the cell; set {part} instead of it"
+            )
 
 
 def _decided(option: str) -> str | None:
     """Return the part of a cell that decides an option."""
-    return _named(option, _DECIDED) or next(
+    return _DECIDED.get(option) or next(
         (part for prefix, part in _DECIDED_PREFIXES.items() if option.startswith(prefix)), None
     )
-
-
-def _named(option: str, names: dict[str, str]) -> str | None:
-    """Return what stands at the option; argparse completes beginnings, so these count too."""
-    if option in names:
-        return names[option]
-    if len(option) < SHORTEST_ABBREVIATION:
-        return None
-    return next((text for name, text in names.items() if name.startswith(option)), None)
 
 
 def _is_number(text: str) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.engine.sglang.cause import CHUNK_BYTES, first_cause, log_lines
 from verify.sglang_plugin import ANNOUNCEMENT
 
 FOLLOW_S = 0.2
-TAIL_LINES = 12
 # What a line says about how far the start is; the last match counts.
 _PHASES = (
     (re.compile(r"Load weight begin"), "loading weights"),
@@ -23,14 +25,12 @@ _PHASES = (
     (re.compile(r"Uvicorn running on|Application startup complete"), "answering"),
 )
 _BIND = re.compile(r"[Aa]ddress already in use|Errno 98|Port \d+ is (already )?in use")
-_MEMORY = re.compile(r"out of memory|Not enough memory|OutOfMemory")
-_CRASH = re.compile(r"Subprocess \S+ \(pid=\d+\) crashed with exit code")
 _UNFUSED = re.compile(
-    r".*(?:Failed to initialize FlashInfer workspace|Skipping allreduce fusion"
+    r"Failed to initialize FlashInfer workspace|Skipping allreduce fusion"
     r"|allreduce_fusion API is not available|FlashInfer comm not available"
-    r"|allreduce fusion disabled globally).*"
+    r"|allreduce fusion disabled globally"
 )
-_REFUSAL = re.compile(r"^[\w. -]+: error: (.+)$", re.MULTILINE)  # of argparse
+_REFUSAL = re.compile(r"^[\w. -]+: error: (.+)$")  # of argparse
 
 
 class ServerLog:
@@ -44,6 +44,7 @@ class ServerLog:
         """Begin to follow a file, which need not exist yet."""
         self.phase = "starting"
         self._path = path
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
@@ -54,46 +55,35 @@ class ServerLog:
         self._thread.join()
 
     @property
-    def text(self) -> str:
-        """All that the server has said."""
-        return self._path.read_text(errors="replace") if self._path.exists() else ""
-
-    @property
-    def tail(self) -> str:
-        """The last lines, as one."""
-        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
-        return " | ".join(lines[-TAIL_LINES:])
-
-    @property
     def cause(self) -> str:
-        """The line that says best why the server ended: a death, the last error, the last line."""
-        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
-        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-        memory = [line for line in lines if _MEMORY.search(line)]
-        crashes = [line for line in lines if _CRASH.search(line)]
-        return (memory or crashes or errors or lines or ["it said nothing"])[-1]
+        """The first cause of the server's end, as its log tells it."""
+        return first_cause(self._path)
 
     @property
     def bind_failed(self) -> bool:
         """Whether the port was taken."""
-        return bool(_BIND.search(self.text))
+        return any(_BIND.search(line) for line in self._lines)
 
     @property
     def refusal(self) -> str:
         """What the server's own parser refuses in its arguments; empty if it takes them."""
-        found = _REFUSAL.findall(self.text)
+        found = [match.group(1) for line in self._lines if (match := _REFUSAL.match(line))]
         return found[-1].strip() if found else ""
 
     @property
     def plugin_active(self) -> bool:
         """Whether our plugin announced itself."""
-        return ANNOUNCEMENT in self.text
+        return any(ANNOUNCEMENT in line for line in self._lines)
 
     @property
     def fusion_failure(self) -> str:
         """The line in which the server gives up fusing, if any."""
-        found = _UNFUSED.search(self.text)
-        return found.group(0).strip() if found else ""
+        return next((line.strip() for line in self._lines if _UNFUSED.search(line)), "")
+
+    @property
+    def _lines(self) -> Iterator[str]:
+        """All that the server has said."""
+        return log_lines(self._path)
 
     def _follow(self) -> None:
         """Copy new lines to this process's own log, which outlives the server."""
@@ -105,13 +95,14 @@ class ServerLog:
     def _copy(self, position: int) -> int:
         if not self._path.exists():
             return position
-        with self._path.open(errors="replace") as file:
+        with self._path.open("rb") as file:
             file.seek(position)
-            new = file.read()
-            for line in new.splitlines():
-                self._read(line)
-            sys.stderr.write(new)
-            sys.stderr.flush()
+            while piece := file.read(CHUNK_BYTES):
+                new = self._decoder.decode(piece)
+                for line in new.splitlines():
+                    self._read(line)
+                sys.stderr.write(new)
+                sys.stderr.flush()
             return file.tell()
 
     def _read(self, line: str) -> None:

@@ -1,4 +1,8 @@
-"""A cell at work on SGLang: its server up, warmed, asked, proven and stopped."""
+"""Measure a cell on an SGLang server: start it, warm it up, ask it, prove what ran and stop it.
+
+`SglangSession` owns the server and the evidence; `Asker` sends requests and turns the replies and
+the plugin's steps into responses.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,12 @@ class SglangSession:
         self._asker = Asker(self.server, self._folder, cell.sampling, stop_ids, batch)
 
     def warm_up(self, prompts: list[Prompt]) -> None:
-        """Run every kind of step once, uncounted; trace the all-reduces; note plain margins."""
+        """Run every kind of step once, uncounted; trace the all-reduces; note plain margins.
+
+        Raises:
+            ValueError: There are fewer prompts than requests in flight.
+            RuntimeError: The server runs without the plugin.
+        """
         batch = self._cell.parallelism.batch
         if len(prompts) < batch:
             raise ValueError(
@@ -137,7 +146,7 @@ class SglangSession:
         arguments, folder = self._arguments, self._folder
         wait_for_room(arguments.tp, engine.mem_fraction, engine.fence_timeout_s)
         install_plugin(folder)
-        environment = server_environment(self._cell, arguments.mode, self._version, folder)
+        environment = server_environment(self._cell, arguments, self._version, folder)
         inherited = os.environ.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), inherited)))
         waits = TimeOuts(

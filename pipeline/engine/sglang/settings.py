@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pipeline.engine.sglang.extras import checked_extras
-from pipeline.engine.sglang.versions import VERSIONS, installed_version, names
-
-NEWEST = list(VERSIONS)[-1]
+from pipeline.engine.sglang.versions import NEWEST, VERSIONS, installed_version, names
 
 
 @dataclass(frozen=True)
@@ -53,18 +52,18 @@ class SglangSettings:
     def __post_init__(self) -> None:
         """Freeze what yaml gives, and check names and ranges."""
         object.__setattr__(self, "extra_args", tuple(str(word) for word in self.extra_args))
-        checked_extras(self.extra_args)
-        if self.version != "auto":
-            names(self.version)
+        self._check_extra_args()
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"engine.load_format={self.load_format}: must be auto or dummy")
         if not 0 < self.mem_fraction < 1:
             raise ValueError(f"engine.mem_fraction={self.mem_fraction}: between 0 and 1")
         for name in ("start", "request", "hang", "stop", "fence"):
-            if getattr(self, f"{name}_timeout_s") <= 0:
-                raise ValueError(f"engine.{name}_timeout_s must be more than 0")
+            if not 0 < (seconds := getattr(self, f"{name}_timeout_s")) < math.inf:
+                raise ValueError(
+                    f"engine.{name}_timeout_s={seconds}: must be more than 0, and finite"
+                )
         for name, least in (("page_size", 1), ("context_length", 0), ("max_total_tokens", 0)):
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"engine.{name}={getattr(self, name)}: {least} or more")
 
     @property
@@ -73,3 +72,11 @@ class SglangSettings:
         return (
             (installed_version(self.python) or NEWEST) if self.version == "auto" else self.version
         )
+
+    def _check_extra_args(self) -> None:
+        """Refuse a version that is not known, and arguments that it would not take."""
+        if self.version != "auto":
+            names(self.version)
+        if self.extra_args:
+            known = self.known_version
+            checked_extras(self.extra_args, known if known in VERSIONS else NEWEST)

@@ -1,7 +1,9 @@
-"""What SGLang calls things, by version: the one place that a new release must change.
+"""Names that SGLang gives its options and files, by version, and the version that is installed.
 
-Read from the sources of the versions named here; `experiments/sglang_grid/record_answers.py` records the answers
-of a real server, and the contract test says which of these names it no longer has.
+A new release changes this module alone. The names are read from the sources of the versions listed;
+`experiments/sglang_grid/record_answers.py` records the answers of a real server, and the contract
+test lists the names that it no longer has. The installed version and its parser are asked in the
+interpreter that will run the server, and refused where they lack an option that we pass.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 # Server arguments that this engine may pass; the same in every supported version.
 FLAGS = frozenset(
@@ -59,6 +62,23 @@ INFO = ("attention_backend", "dtype", "page_size", "quantization", "version")
 
 MOST_FUSED_ROWS = 2048  # a forward of more falls back to the plain all-reduce, silently
 DEVICE_TIMER = "sglang:forward_execution_seconds_total"
+ASK_VERSION_S = 60.0
+ASK_PARSER_S = 300.0
+_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
+_PARSER = """
+import argparse, json, sys
+from sglang.srt.server_args import ServerArgs
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+kinds = {"int": "int", "float": "float", "loads": "json"}
+sys.stdout.write("\\n" + json.dumps([
+    {"names": [name for name in action.option_strings if name.startswith("--")]}
+    | ({} if action.nargs is None else {"nargs": action.nargs})
+    | ({"type": kinds[kind]} if (kind := getattr(action.type, "__name__", "")) in kinds else {})
+    | ({"choices": [str(choice) for choice in action.choices]} if action.choices else {})
+    for action in parser._actions
+]) + "\\n")
+"""
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,7 @@ VERSIONS = {
     ),
     "0.5.23": Names(version="0.5.23", verify_span="VERIFY", fuses_nothing=frozenset()),
 }
+NEWEST = list(VERSIONS)[-1]
 
 
 def names(version: str) -> Names:
@@ -136,18 +157,6 @@ def fusable(architecture: str, num_layers: int) -> float | None:
     }.get(architecture)
 
 
-ASK_VERSION_S = 60.0
-ASK_PARSER_S = 300.0
-_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
-_PARSER = """
-import argparse, json, sys
-from sglang.srt.server_args import ServerArgs
-parser = argparse.ArgumentParser()
-ServerArgs.add_cli_args(parser)
-sys.stdout.write("\\n" + json.dumps(sorted(parser._option_string_actions)) + "\\n")
-"""
-
-
 @lru_cache
 def installed_version(python: str) -> str:
     """Return the version that an interpreter has, "" if it has none.
@@ -187,13 +196,25 @@ def checked_version(python: str, wanted: str) -> str:
     return version
 
 
+def installed_options(python: str) -> list[dict[str, Any]]:
+    """Return the options that an installed SGLang's parser has, [] if it cannot be imported.
+
+    Args:
+        python: Path of the interpreter; empty for this one.
+    """
+    said = _ask([python or sys.executable, "-c", _PARSER], ASK_PARSER_S).stdout.splitlines()
+    options: list[dict[str, Any]] = json.loads(
+        next((line for line in said if line.startswith('[{"names"')), "[]")
+    )
+    return options
+
+
 def _lacking(python: str) -> str:
     """Say which of our arguments the installed parser does not know."""
-    said = _ask([python or sys.executable, "-c", _PARSER], ASK_PARSER_S).stdout.splitlines()
-    options = json.loads(next((line for line in said if line.startswith('["-')), "[]"))
-    if not options:
+    names = {name for option in installed_options(python) for name in option["names"]}
+    if not names:
         return "cannot be imported, so that its arguments are not known"
-    lacks = sorted(f"--{flag}" for flag in FLAGS if f"--{flag}" not in options)
+    lacks = sorted(f"--{flag}" for flag in FLAGS if f"--{flag}" not in names)
     return f"lacks {', '.join(lacks)}" if lacks else "has every argument that is used"
 
 

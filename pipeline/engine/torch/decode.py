@@ -59,7 +59,7 @@ class Decoder:
         stop_tokens: frozenset[int],
         ranks: Sequence[psutil.Process] = (),
     ) -> None:
-        """Bind the parts; none of them is owned. `ranks` are processes at work beside this one."""
+        """Bind the parts; none of them is owned. `ranks` are the other ranks' processes."""
         self._prefill, self._step, self._proposer = prefill, step, proposer
         self._cache, self._sampling, self._stop_tokens = cache, sampling, stop_tokens
         self._ranks = ranks

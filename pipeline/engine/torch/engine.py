@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drafters.base import NeedsFiles, Proposes
+from drafters.base import FitsTarget, NeedsFiles, Proposes
+from pipeline.machine.cache import cache_root
 from verify.base import BuildsStep, NeedsRanks
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ class TorchEngine:
                     f"{setting}={part.name} cannot run on engine=torch: {type(part).__name__} has"
                     f" no {'start()' if ability is Proposes else 'build()'}; use engine=sglang"
                 )
-        if isinstance(cell.drafter, NeedsFiles):
-            cell.drafter.check(local=True)
         if cell.sampling.held_accept_length:
             raise ValueError(
                 f"sampling.held_accept_length={cell.sampling.held_accept_length:g}: engine=torch"
@@ -81,6 +80,7 @@ class TorchEngine:
             raise ValueError(
                 f"verify={cell.verify.name} needs several ranks; set parallelism.tp={least} or more"
             )
+        _check_files(cell)
 
     def num_gpus(self, cell: Cell) -> int:
         """Return how many GPUs the cell runs on; Ray hides the ones that nobody asked for."""
@@ -93,3 +93,12 @@ class TorchEngine:
         from pipeline.engine.torch.session import TorchSession
 
         return TorchSession(cell, self.device, self.threads, self.native)
+
+
+def _check_files(cell: Cell) -> None:
+    """Refuse a target or a drafter that its own files say cannot be loaded."""
+    shape = cell.target.checked_shape(cache_root())
+    if isinstance(cell.drafter, NeedsFiles):
+        cell.drafter.check(local=True)
+    if shape is not None and isinstance(cell.drafter, FitsTarget):
+        cell.drafter.check_fits(shape)

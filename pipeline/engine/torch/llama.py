@@ -1,4 +1,8 @@
-"""A Llama-family target: one forward for prefill, decode and verify, with a static cache."""
+"""Run a Llama-family target: one forward for prefill, decode and verify over a static cache.
+
+`Weights` and `Layer` say what it multiplies by, `Llama` runs the rows of a step, and `KVCache`
+holds the keys and values of one request and commits the rows that were accepted.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 
 from drafters.base import Proposes, TargetInfo
 from pipeline.cell.response import Response
+from pipeline.engine.sglang.arguments import deploy_elsewhere
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.parallel.leader import ParallelLlama
@@ -79,6 +80,7 @@ class TorchSession:
             "target_digest": self._checkpoint.digest,
             "target_folder": str(getattr(self._checkpoint, "folder", "none: random weights")),
             "seed": str(self._cell.sampling.seed),
+            "deploy": deploy_elsewhere(self._cell, self._cache_root),
         }
 
     def close(self) -> None:

@@ -1,4 +1,8 @@
-"""Bind a checkpoint's tensors to the forward: dense anywhere, or packed as published on a CPU."""
+"""Load a rank's part of a checkpoint and bind it to the forward, dense or packed as published.
+
+Dense weights run on any device; packed ones stay in their blocks on a CPU, where the loader also
+compiles the whole step. Loaders are picklable, since each rank loads its part in its own process.
+"""
 
 from __future__ import annotations
 

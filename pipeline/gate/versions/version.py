@@ -13,6 +13,7 @@ from pipeline.gate.arm import Arm, arm
 from pipeline.gate.validity import fault
 from pipeline.gate.versions.process import Side, SideFailed
 from pipeline.measure.wording import cell_names
+from pipeline.record.older import abilities_of
 from pipeline.record.record import CellRecord, Status
 from verify.base import Proof
 
@@ -51,7 +52,7 @@ class Version:
             SideFailed: It cannot build them, or their records lack a field.
         """
         built = self.side.result("build", self.start_timeout_s)
-        self.records = [replace(_part(CellRecord, x["record"]), proof=NOT_RUN) for x in built]
+        self.records = [_planned(x["record"]) for x in built]
         prompts = {tuple(x["prompts"]) for x in built}
         if len(prompts) > 1:
             raise SideFailed("cells with different prompts: a match goes prompt by prompt")
@@ -91,6 +92,16 @@ class Version:
             arm(r, names[r.cell_id], fault(r, self._contradictions.get(i, ""), self.records))
             for i, r in enumerate(self.records)
         ]
+
+
+def _planned(fields: Mapping[str, Any]) -> CellRecord:
+    """Build the record of a cell that the other version planned.
+
+    Raises:
+        SideFailed: The other version says too little of it.
+    """
+    record = _part(CellRecord, fields)
+    return replace(record, abilities=abilities_of(fields), proof=NOT_RUN)
 
 
 def _part(kind: type[_Part], fields: Mapping[str, Any]) -> _Part:

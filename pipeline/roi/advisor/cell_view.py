@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipeline.cell.cell import Abilities
 from pipeline.judge.comparison import Comparison, interleaved, not_interleaved
 from pipeline.measure import Levers, Measurement
-from pipeline.measure.wording import held_accept_length
 from pipeline.record.record import CellRecord
 
 DRIFT = 1.1  # what a machine may change between turns without any cell being to blame
@@ -53,14 +53,14 @@ class Seen:
         return self.record.params.get("verify", "")
 
     @property
-    def is_ngram(self) -> bool:
-        """Whether the drafter copies instead of running a model."""
-        return self.drafter.startswith("ngram")
+    def abilities(self) -> Abilities:
+        """What the drafter and the verify backend say of themselves."""
+        return self.record.abilities
 
     @property
     def is_held(self) -> bool:
         """Whether the accept length is pretended, so that what was accepted says nothing."""
-        return held_accept_length(self.record) > 0
+        return self.record.held_accept_length > 0
 
     @property
     def is_tree(self) -> bool:
@@ -152,7 +152,7 @@ class Advice(NamedTuple):
 
 
 def seen(comparison: Comparison) -> Iterator[Seen]:
-    """Yield every cell of a comparison as rules see it."""
+    """Yield a view of every cell of a comparison, with the other cells that rules compare it to."""
     pairs = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
     for record, measurement in pairs:
         others = tuple(pair for pair in pairs if pair[0].cell_id != record.cell_id)

@@ -27,8 +27,13 @@ def wide_tree(seen: Seen) -> str:
 
 
 def copying_on_prose(seen: Seen) -> str:
-    """An n-gram drafter on text that does not repeat itself."""
-    if not seen.is_ngram or seen.measurement is None or seen.is_held or not seen.cheapest:
+    """A drafter that copies, on text that does not repeat itself."""
+    if (
+        not seen.abilities.copies_text
+        or seen.measurement is None
+        or seen.is_held
+        or not seen.cheapest
+    ):
         return ""
     lost = [
         f"{name} ({figures.versus.speed_up.value:.2f}x, a draft in"
@@ -38,7 +43,9 @@ def copying_on_prose(seen: Seen) -> str:
     ]
     if not lost:
         return ""
-    return f"n-gram copies, and {', '.join(lost)} has little to copy: serve it on other classes"
+    return (
+        f"the drafter copies, and {', '.join(lost)} has little to copy: serve it on other classes"
+    )
 
 
 def too_long(seen: Seen) -> str:
@@ -50,7 +57,7 @@ def too_long(seen: Seen) -> str:
         return ""
     figures, drafts = measurement.overall, levers.width - 1
     row = max((figures.verify_ms - levers.decode_ms) / drafts, 0.0)
-    draft = 0.0 if seen.is_ngram else figures.draft_ms / drafts
+    draft = 0.0 if seen.abilities.copies_text else figures.draft_ms / drafts
     fixed = levers.step_ms - drafts * (row + draft)
     best = best_width(figures.accept_rate, fixed, row, draft)
     if best >= levers.width:
@@ -83,7 +90,7 @@ def dear_draft(seen: Seen) -> str:
 def broken_drafter(seen: Seen) -> str:
     """A trained drafter that is never right."""
     levers = seen.levers
-    if levers is None or seen.is_ngram or seen.is_held or levers.width < 2:
+    if levers is None or seen.abilities.copies_text or seen.is_held or levers.width < 2:
         return ""
     if levers.accept_length > BROKEN:
         return ""

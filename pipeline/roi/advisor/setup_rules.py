@@ -37,7 +37,7 @@ def inherited_quantization(seen: Seen) -> str:
     """A draft model that is quantised as its target is, and accepts little."""
     levers = seen.levers
     kind = setting(seen.record, "quantization")
-    if levers is None or seen.is_ngram or levers.width < 2 or kind in OFF:
+    if levers is None or seen.abilities.copies_text or levers.width < 2 or kind in OFF:
         return ""
     explicit = setting(seen.record, "speculative_draft_model_quantization")
     if explicit or levers.accept_length > EAGLE3_ACCEPT[0]:

@@ -7,7 +7,6 @@ from pipeline.measure.wording import bare_label, number, percent
 from pipeline.roi.advisor.cell_view import Rule, Seen
 from pipeline.roi.public_figures import CROSSOVER_SOURCE
 
-CAPTURED = ("graph_captured", "fused_allreduce")
 FUSED_NOISE = 1.05  # on a CPU, fusing moves a step by less
 SHARE = 0.99  # of verify steps that must be replayed from a capture
 HOST_BOUND = 0.75  # captured over eager verify time
@@ -18,7 +17,7 @@ LONGER = 1.2  # break-even of the longer half of the prompts over that of the sh
 def left_the_graph(seen: Seen) -> str:
     """A captured cell whose verify steps ran eagerly, as latent attention did on new GPUs."""
     proof = seen.record.proof
-    if seen.verify not in CAPTURED or proof is None or proof.graph_share >= SHARE:
+    if not seen.abilities.captures_verify or proof is None or proof.graph_share >= SHARE:
         return ""
     return (
         f"only {percent(proof.graph_share)} of the verify steps were replayed from a capture"
@@ -29,35 +28,38 @@ def left_the_graph(seen: Seen) -> str:
 
 def host_bound(seen: Seen) -> str:
     """An eager verify that a capture has already beaten here."""
-    if seen.verify != "extend" or seen.measurement is None:
+    if seen.abilities.captures_verify or seen.measurement is None:
         return ""
     eager_ms = seen.measurement.overall.verify_ms
     for record, measurement in seen.same_drafter():
         captured_ms = seen.comparable_verify_ms(record, measurement)
         slower = eager_ms / captured_ms
-        if record.params["verify"] in CAPTURED and slower > seen.least(record) / HOST_BOUND:
+        if record.abilities.captures_verify and slower > seen.least(record) / HOST_BOUND:
             return (
                 f"eager verify is {number(slower)} times the captured one"
-                f" ({number(eager_ms)} against {number(captured_ms)} ms{seen.interleaving(record)}): most"
-                f" of it is calls and launches; compare drafters on {bare_label(record)} only"
+                f" ({number(eager_ms)} against {number(captured_ms)} ms"
+                f"{seen.interleaving(record)}): most of it is"
+                f" calls and launches; compare drafters on {bare_label(record)} only"
             )
     return ""
 
 
 def fused_loses(seen: Seen) -> str:
     """A fused all-reduce above the message size where it wins."""
-    if seen.verify != "fused_allreduce" or seen.measurement is None:
+    if not seen.abilities.fuses_allreduce or seen.measurement is None:
         return ""
     for record, measurement in seen.same_drafter():
         slower = seen.measurement.overall.verify_ms / seen.comparable_verify_ms(record, measurement)
-        if record.params["verify"] == "graph_captured" and slower > seen.least(record):
+        other = record.abilities
+        captured = other.captures_verify and not other.fuses_allreduce
+        if captured and slower > seen.least(record):
             if seen.shares_memory:
                 return _fused_loses_on_a_cpu(slower)
             return (
                 f"fused verify is {number(100 * (slower - 1))} % slower than captured"
-                f"{seen.interleaving(record)} at width {seen.record.width}: the message is above the"
-                " crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding, or a"
-                " narrower step"
+                f"{seen.interleaving(record)} at width {seen.record.width}: the message is above"
+                " the crossover (48 KiB on 8 PCIe GPUs); keep the fused kernel for plain decoding,"
+                " or a narrower step"
             )
     return ""
 
@@ -76,7 +78,7 @@ def _fused_loses_on_a_cpu(slower: float) -> str:
 def fell_back(seen: Seen) -> str:
     """A fused cell that ran no fused kernel."""
     proof = seen.record.proof
-    if seen.verify != "fused_allreduce" or proof is None or proof.fused_allreduces_per_step > 0:
+    if not seen.abilities.fuses_allreduce or proof is None or proof.fused_allreduces_per_step > 0:
         return ""
     return (
         f"no fused all-reduce ran ({proof.allreduce}, {proof.allreduces_per_step:g} a step): the"
@@ -87,7 +89,7 @@ def fell_back(seen: Seen) -> str:
 def dear_rows(seen: Seen) -> str:
     """A captured verify whose rows cost far more than a plain forward."""
     levers = seen.levers
-    if levers is None or seen.verify not in CAPTURED or levers.decode_ms <= 0:
+    if levers is None or not seen.abilities.captures_verify or levers.decode_ms <= 0:
         return ""
     ratio = levers.verify_ms / levers.decode_ms
     if ratio < DEAR_ROWS or levers.accept_length >= levers.break_even:

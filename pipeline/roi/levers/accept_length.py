@@ -18,14 +18,13 @@ TRAIN = "train on a tenth of the new samples first: two points of accept length 
 DRAFT_COST = (1.10, 1.25)
 
 
-def copies(at: Situation) -> bool:
-    """Return whether the drafter copies text instead of running a model."""
-    return at.drafter.lower().replace("-", "").startswith("ngram")
-
-
 def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield what a longer accept length is worth at today's step time."""
-    if not copies(at):  # there is nothing to train
+    """Yield what a longer accept length is worth at today's step time.
+
+    Raises:
+        ValueError: The accept length that is asked for exceeds the width.
+    """
+    if not at.copies_text:  # there is nothing to train
         yield _more_data(at, numbers)
         yield Gain(
             "training data of a domain that is missing",
@@ -101,10 +100,10 @@ def _another_drafter(at: Situation, numbers: Numbers) -> Gain:
         low, high, source = public.PUBLISHED_DRAFTERS[target]
     change = f"accept length {number(at.accept_length)} → {number(low)}–{number(high)}"
     least, most = 1.0, 1.0
-    if copies(at):
+    if at.copies_text:
         (least, most), change = DRAFT_COST, f"{change}, and 10–25 % more step to draft"
     return Gain(
-        "a trained drafter as published" if copies(at) else "another drafter, a published one",
+        "a trained drafter as published" if at.copies_text else "another drafter, a published one",
         Side.ACCEPT,
         change,
         Range(low / at.accept_length / most, high / at.accept_length / least, Basis.PUBLIC, source),

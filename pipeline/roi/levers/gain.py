@@ -1,4 +1,8 @@
-"""A worth that is known only between two ends, and why anyone should believe it."""
+"""Represent and rank what levers are worth: a range between two ends, its evidence, and its side.
+
+A `Range` carries the basis that it rests on, a `Gain` the factor of the speed that it moves; gains
+of different sides multiply, and bounds rank last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levers that shorten the step: a cheaper verify, draft cost, width, batch."""
+"""Compute the worth of levers that shorten a step: verify, draft and host time, width, batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pipeline.roi.levers.gain import Basis, Gain, Range, Side
 from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
+
+DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
@@ -79,9 +81,6 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
         Range(min(ends), max(ends), Basis.ASSUMED, "accept_rate; step between flat and linear"),
         f"time the verify step at width {wanted} and at {at.width}",
     )
-
-
-DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def verify_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:

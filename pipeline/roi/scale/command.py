@@ -1,4 +1,4 @@
-"""`python -m pipeline.roi scale=NAME`: the cost model's answer as tables, its check beside it."""
+"""Answer `python -m pipeline.roi scale=NAME`: read its settings, write the cost model's tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAFTERS = (
     PaperDrafter("eagle3, 37k samples", 4, 2.0, 2.0, True, "the pivot's own figure"),
     PaperDrafter("eagle3, published for K2.5", 4, 2.30, 2.88, True, f"{public.K25_CARD}; {GOLDEN}"),
     PaperDrafter("eagle3 of K2 on K2.5", 4, 1.5, 1.56, True, "the pivot's own figure"),
-    PaperDrafter("ngram on prose", 8, 1.1, 1.23, False, "the pivot: 41 tok/s at 30 ms"),
+    PaperDrafter("n-gram on prose", 8, 1.1, 1.23, False, "the pivot: 41 tok/s at 30 ms"),
 )
 DEFAULTS = {"batch": "1,8,64", "context": "2048,32768"}
 
@@ -106,8 +106,8 @@ def best(rows: Sequence[Outlook]) -> str:
     for context, batch in dict.fromkeys((r.work.context, r.work.batch) for r in rows):
         own = [r for r in rows if (r.work.context, r.work.batch) == (context, batch)]
         paying = [r for r in own if r.verdict == "pays"]
-        paying.sort(key=lambda r: (-r.speed_up[0], r.backend == "extend"))
-        names = ", ".join(f"{r.drafter.name} × {r.backend}" for r in paying[:2])
+        paying.sort(key=lambda r: (-r.speed_up[0], not r.way.captured))
+        names = ", ".join(f"{r.drafter.name} × {r.way.name}" for r in paying[:2])
         said.append(
             f"- context {context}, batch {batch}: "
             + (f"**{names}**" if paying else "nothing pays on the whole of its range")
@@ -122,20 +122,20 @@ def outlook_table(rows: Sequence[Outlook]) -> str:
     for row in rows:
         text = f"{number(row.speed_up[0])}–{number(row.speed_up[1])}"
         cell = f"**{text}**" if row.verdict == "pays" else text
-        pairs.setdefault((row.drafter.name, row.backend), []).append(cell)
-    head = ("drafter", "backend", *(f"{context} × {batch}" for context, batch in loads))
+        pairs.setdefault((row.drafter.name, row.way.name), []).append(cell)
+    head = ("drafter", "verify step", *(f"{context} × {batch}" for context, batch in loads))
     return table(head, [(*pair, *cells) for pair, cells in pairs.items()], text=2)
 
 
 def steps_table(rows: Sequence[Outlook]) -> str:
     """Write step time and speed of every pair: for a single load."""
-    head = ("drafter", "backend", "accept length", "step, ms", "tok/s")
+    head = ("drafter", "verify step", "accept length", "step, ms", "tok/s")
     return table(
         head,
         [
             (
                 r.drafter.name,
-                r.backend,
+                r.way.name,
                 f"{number(r.drafter.low)}–{number(r.drafter.high)}",
                 f"{number(r.step_ms[0])}–{number(r.step_ms[1])}",
                 f"{number(r.tok_s[0])}–{number(r.tok_s[1])}",

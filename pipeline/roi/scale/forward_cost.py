@@ -1,4 +1,4 @@
-"""A tensor-parallel mixture-of-experts target as bytes and counts: what a forward has to move."""
+"""Count the bytes and messages of a mixture-of-experts forward, and its time at hardware limits."""
 
 from __future__ import annotations
 

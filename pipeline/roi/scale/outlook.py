@@ -10,6 +10,24 @@ from pipeline.roi.scale.forward_cost import ScaleTarget, Work
 from pipeline.roi.scale.machines import Box
 
 
+class Way(NamedTuple):
+    """How a verify step runs on paper.
+
+    Attributes:
+        name: What it is called in tables.
+        captured: It is replayed from a capture instead of launched kernel by kernel.
+        fused: All-reduce, residual add and norm are one kernel.
+    """
+
+    name: str
+    captured: bool = False
+    fused: bool = False
+
+
+EAGER, CAPTURED = Way("eager"), Way("captured", captured=True)
+FUSED = Way("captured and fused", captured=True, fused=True)
+
+
 class PaperDrafter(NamedTuple):
     """A drafter as two numbers.
 
@@ -18,7 +36,7 @@ class PaperDrafter(NamedTuple):
         width: Rows of its verify step.
         low: Least accept length.
         high: Most.
-        trained: It runs a model; an n-gram look-up costs nothing here.
+        trained: It runs a model; looking text up costs nothing here.
         source: Where the accept length comes from.
     """
 
@@ -31,11 +49,11 @@ class PaperDrafter(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """One drafter with one backend, at one batch and context.
+    """One drafter with one way to verify, at one batch and context.
 
     Attributes:
         drafter: The drafter.
-        backend: The verify backend.
+        way: How the verify step runs.
         work: Batch, width and context.
         step_ms: Step time, quick and slow end.
         tok_s: Speed over all requests, slow and quick end.
@@ -43,7 +61,7 @@ class Outlook(NamedTuple):
     """
 
     drafter: PaperDrafter
-    backend: str
+    way: Way
     work: Work
     step_ms: tuple[float, float]
     tok_s: tuple[float, float]
@@ -60,27 +78,27 @@ class Outlook(NamedTuple):
 def outlook(
     model: CostModel, target: ScaleTarget, box: Box, drafters: Sequence[PaperDrafter], load: Work
 ) -> Iterator[Outlook]:
-    """Yield every drafter with every backend that the machine has, at one batch and context.
+    """Yield every drafter with every way to verify that the machine has, at one batch and context.
 
     Both ends of an all-reduce's time are carried through drafter and baseline together, for it is
     one machine; the model's own error on steps that it was not fitted to widens each end.
     """
-    backends = ["extend", "graph_captured", *(["fused_allreduce"] if box.fused else [])]
+    captured = [CAPTURED, *([FUSED] if box.fused else [])]
     plain = Work(load.batch, 1, load.context)
     for drafter in drafters:
         work = Work(load.batch, drafter.width, load.context)
-        for backend in backends:
+        for way in (EAGER, *captured):
             ratios, steps = [], []
             for end in (0, 1):
-                step = step_of(model, target, box, work, backend, end, drafter.trained)
-                base = min(step_of(model, target, box, plain, b, end, False) for b in backends[1:])
+                step = step_of(model, target, box, work, way, end, drafter.trained)
+                base = min(step_of(model, target, box, plain, w, end, False) for w in captured)
                 ratios.append(base / step)
                 steps.append(step)
             off = 1 + model.spread
             slow, quick = max(steps) * off, min(steps) / off
             yield Outlook(
                 drafter,
-                backend,
+                way,
                 work,
                 (quick, slow),
                 (
@@ -96,7 +114,7 @@ def step_of(
     target: ScaleTarget,
     box: Box,
     work: Work,
-    backend: str,
+    way: Way,
     end: int,
     drafts: bool,
 ) -> float:
@@ -104,10 +122,10 @@ def step_of(
 
     An eager forward takes as long as its launches if those outlast the device's work.
     """
-    curve = box.fused[0] if backend == "fused_allreduce" else box.nccl[end]
-    captured = model.step_ms(target, box, work, curve, drafts)
-    if backend != "extend":
-        return captured
+    curve = box.fused[0] if way.fused else box.nccl[end]
+    on_device = model.step_ms(target, box, work, curve, drafts)
+    if way.captured:
+        return on_device
     launches = target.kernels * LAUNCH_US[end] / 1000
     draft = model.coefficients.draft if drafts else 0.0
-    return max(captured, launches + draft)
+    return max(on_device, launches + draft)

@@ -11,6 +11,7 @@ from drafters.eagle3 import shipped
 from drafters.eagle3.checkpoint import check_fits, load_head, save_compact, save_head
 from drafters.eagle3.drafter import Eagle3
 from drafters.eagle3.shape import capture_layers
+from drafters.vocab.load import read_map
 from tests.drafters.eagle3.heads import SHAPE, random_head
 from tests.drafters.eagle3.tiny import SHAPE as TARGET
 
@@ -104,6 +105,22 @@ def test_the_other_names_of_the_layer_and_an_embedding_are_taken(folder):
         ({"d2t": torch.arange(40)}, r"d2t is 0, 1, 2, …, which engines read as token 2i for slot"),
         ({"d2t": HEAD.vocab.d2t[:39]}, r"d2t is \(39,\), but config.json asks for \(40,\)"),
         ({"t2d": ~HEAD.vocab.t2d}, "t2d marks 56 tokens that are not the 40 of d2t"),
+        ({"d2t": HEAD.vocab.d2t.bfloat16()}, r"d2t is torch\.bfloat16, which cannot hold a vocab"),
+        ({"d2t": HEAD.vocab.d2t.float()}, r"d2t is torch\.float32, which cannot hold a vocabular"),
+        ({"d2t": HEAD.vocab.d2t > 0}, r"d2t is torch\.bool, which cannot hold a vocabulary's num"),
+        ({"d2t": HEAD.vocab.d2t[None]}, r"d2t is \(1, 40\), but config.json asks for \(40,\)"),
+        ({"d2t": HEAD.vocab.d2t - 60}, "d2t gives tokens out of range, or one token twice"),
+        ({"t2d": HEAD.vocab.t2d.half()}, r"t2d is torch\.float16, a mask of bools is needed"),
+        ({"t2d": HEAD.vocab.t2d[:95]}, r"t2d is \(95,\), but config.json asks for \(96,\)"),
+        (
+            {"midlayer.self_attn.q_norm.weight": torch.ones(16)},
+            r"tensor midlayer\.self_attn\.q_norm\.weight is not part of an EAGLE-3 head",
+        ),
+        (
+            {"midlayer.self_attn.q_proj.bias": torch.ones(64)},
+            r"tensor midlayer\.self_attn\.q_proj\.bias is not part of",
+        ),
+        ({"model.norm.weight": torch.ones(32)}, r"two tensors are norm\.weight; remove one"),
     ],
 )
 def test_wrong_tensors_are_refused_by_name(folder, tensors, message):
@@ -117,14 +134,17 @@ def test_wrong_tensors_are_refused_by_name(folder, tensors, message):
     [
         ({"architectures": ["LlamaForCausalLM"]}, "architecture LlamaForCausalLM, an EAGLE-3 head"),
         ({"num_hidden_layers": 2}, "num_hidden_layers=2 is not supported by the torch engine"),
-        ({"target_hidden_size": 64}, "target_hidden_size=64 differs from hidden_size=32"),
+        ({"target_hidden_size": 64}, "target_hidden_size=64 beside hidden_size=32 is not s"),
         ({"bias": True}, "bias=True is not supported"),
         ({"fc_norm": True}, "fc_norm=True is not supported"),
         (
             {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 1, 2]}},
             r"eagle_aux_hidden_state_layer_ids=\[1, 1, 2\]: 3 different layers",
         ),
-        ({"eagle_config": {"use_aux_hidden_state": False}}, "without plain auxiliary hidden"),
+        (
+            {"eagle_config": {"use_aux_hidden_state": False}},
+            "eagle_config.use_aux_hidden_state=False is not supp",
+        ),
     ],
 )
 def test_heads_of_other_kinds_are_refused_by_setting(folder, settings, message):
@@ -143,8 +163,94 @@ def test_damaged_files_are_refused(folder):
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
         load_head(folder)
     path.unlink()
-    with pytest.raises(ValueError, match=r"has no model\.safetensors; heads are read from one"):
+    with pytest.raises(ValueError, match=r"has no model\.safetensors \(no weights\)"):
         load_head(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int64])
+def test_a_map_of_any_whole_numbers_is_taken(folder, dtype):
+    change(folder, d2t=HEAD.vocab.d2t.to(dtype), t2d=HEAD.vocab.t2d.to(torch.uint8))
+    assert load_head(folder).vocab.same_as(HEAD.vocab)
+    assert read_map(folder).same_as(HEAD.vocab)
+
+
+def shard(folder):
+    """Split the weights over two files and an index; return the index."""
+    stored = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names, files = sorted(stored), ("model-00001-of-00002", "model-00002-of-00002")
+    parts = dict(zip(files, (names[::2], names[1::2]), strict=True))
+    for file, part in parts.items():
+        save_file({name: stored[name] for name in part}, folder / f"{file}.safetensors")
+    return {name: f"{file}.safetensors" for file, part in parts.items() for name in part}
+
+
+def test_a_head_in_shards_is_read_through_its_index(folder):
+    whole, index = load_head(folder), {"weight_map": shard(folder)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    head = load_head(folder)
+    assert all(torch.equal(head.tensors[name], whole.tensors[name]) for name in whole.tensors)
+    assert read_map(folder).same_as(HEAD.vocab)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"norm.bias": "model-00001-of-00002.safetensors"}, "the index promises norm.bias, which"),
+        ({"norm.weight": "model-00003.safetensors"}, "has no model-00003.safetensors, which model"),
+        ({"norm.weight": "../model.safetensors"}, r"\.\./model.safetensors is outside of the head"),
+        ({"norm.weight": 3}, "weight_map must name a file for each tensor"),
+    ],
+)
+def test_an_index_that_does_not_hold_is_refused(folder, changed, message):
+    index = {"weight_map": shard(folder) | changed}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=message):
+        load_head(folder)
+
+
+def test_pickled_weights_are_named_and_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"only pytorch_model\.bin, which can run code when it is"):
+        load_head(folder)
+
+
+def test_a_served_head_may_do_what_the_torch_engine_does_not(folder):
+    configure(folder, fc_norm=True)
+    drafter(heads={"t": str(folder)}).check()
+    with pytest.raises(ValueError, match="fc_norm=True is not supported by the torch engine"):
+        drafter(heads={"t": str(folder)}).check(local=True)
+    change(folder, d2t=HEAD.vocab.ids)
+    with pytest.raises(ValueError, match="d2t holds token ids, engines read it as offsets"):
+        drafter(heads={"t": str(folder)}).check()
+
+
+def test_a_served_head_whose_layers_stand_where_sglang_does_not_look_is_refused(folder):
+    ids = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
+    configure(folder, eagle_config=None, **ids)
+    drafter(heads={"t": str(folder)}).check(local=True)
+    with pytest.raises(ValueError, match=r"SGLang reads eagle_aux_\S+ within eagle_config alone"):
+        drafter(heads={"t": str(folder)}).check()
+    save_head(load_head(folder), folder / "moved")
+    drafter(heads={"t": str(folder / "moved")}).check()
+
+
+def test_a_hub_head_is_checked_as_far_as_it_was_fetched(folder, monkeypatch):
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache", lambda *_, **__: str(folder / "config.json")
+    )
+    weights = (folder / "model.safetensors").rename(folder / "later")
+    configure(folder, rope_theta=None)
+    drafter().check()
+    assert "names no rope_theta, so 10000 is assumed" in drafter().note
+    configure(folder, norm_before_residual=True)
+    with pytest.raises(ValueError, match="norm_before_residual=True is not supported"):
+        drafter().check()
+    configure(folder, norm_before_residual=False)
+    weights.rename(folder / "model.safetensors")
+    change(folder, d2t=HEAD.vocab.ids)
+    with pytest.raises(ValueError, match="d2t holds token ids"):
+        drafter().check()
 
 
 def test_a_head_of_another_target_is_refused():

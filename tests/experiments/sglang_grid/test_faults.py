@@ -20,7 +20,7 @@ def commit(tmp_path, monkeypatch, driver_says, python, folder):
             f"target.source={folder}",
             f"engine.python={python}",
             "engine.attention=triton",
-            "engine.hang_timeout_s=1",
+            "engine.hang_timeout_s=3",
             "engine.stop_timeout_s=2",
             "workload.per_class=1",
             "sampling.max_new_tokens=64",

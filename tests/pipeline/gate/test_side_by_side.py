@@ -146,12 +146,13 @@ def test_noise_that_hides_the_smallest_effect_is_undecided_and_asks_for_rounds(g
         ("build", r"build: ValueError: drafter=ngram: no such thing in this version"),
         ("start", r"start: RuntimeError: no weights at all"),
         ("kill", r"answer: killed by SIGKILL"),
-        ("hang", r"answer did not finish within 1 s"),
+        ("hang", r"answer did not finish within 3 s"),
     ],
 )
 def test_a_version_that_cannot_run_is_not_comparable_and_says_why(gate, tmp_path, breaks, reason):
     theirs = {"breaks": breaks, "mark": str(tmp_path / "mark")}
-    status, found = gate({}, theirs, "launcher.repetition_timeout_s=1")
+    limit = 3 if breaks == "hang" else 600
+    status, found = gate({}, theirs, f"launcher.repetition_timeout_s={limit}")
     assert status == 2
     assert len(found["differences"]) == 1
     assert reason in found["differences"][0]

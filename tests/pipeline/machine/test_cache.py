@@ -60,7 +60,7 @@ def test_processes_that_want_the_same_folder_get_one_build(tmp_path):
     workers = [context.Process(target=build_and_report, args=(tmp_path, results)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    builders = {results.get(timeout=60) for _ in workers}
+    builders = {results.get(timeout=600) for _ in workers}
     for worker in workers:
         worker.join()
     assert len(builders) == 1

@@ -10,10 +10,11 @@ import pytest
 from pipeline.judge.comparison import compare
 from pipeline.measure.statistics import Interval
 from pipeline.measure.wording import cell_names, times, with_interval
-from pipeline.record.record import Status, save_record, save_repetition
+from pipeline.record.record import Loaded, Status, save_record, save_repetition
 from pipeline.record.sweep_folder import create_sweep
 from pipeline.report import terminal_table, write_report
 from pipeline.report.__main__ import main
+from pipeline.roi.__main__ import main as roi
 from pipeline.track import TrackerAway
 from pipeline.track.metrics import metrics
 from tests.pipeline.synthetic import (
@@ -457,11 +458,39 @@ def test_a_report_written_again_from_the_folder_is_the_same(tmp_path, capsys, mo
     assert "report: " in capsys.readouterr().out
 
 
+def test_a_damaged_cell_is_listed_with_its_file_and_costs_no_other(tmp_path, capsys, monkeypatch):
+    folder = save(make_sweep(2, 40), tmp_path)
+    monkeypatch.setattr("pipeline.report.write.draw", lambda *_: [])
+    monkeypatch.setattr("pipeline.report.write.sections", lambda *_: [])
+    path = folder.cell("ngram-extend") / "repetition_001.jsonl"
+    path.write_text(path.read_text()[:-9])
+    assert main([f"sweep={folder.path}"]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith(f"left out: {path}: line 8: Invalid JSON: EOF")
+    assert len(said.err.splitlines()) == 1
+    assert "ngram × graph_captured" in said.out
+    assert f"- **damaged**: {path}: line 8: " in (folder.path / "report.md").read_text()
+
+
+def test_a_sweep_that_cannot_be_read_at_all_is_refused_in_a_line(tmp_path, capsys):
+    folder = save(make_sweep(1, 20)[:1], tmp_path)
+    (record,) = folder.path.glob("cells/*/record.json")
+    record.write_text("")
+    assert main([f"sweep={folder.path}"]) == 2
+    assert capsys.readouterr().err.startswith(f"{record}: is empty; delete {record.parent} and")
+    (folder.path / "sweep.json").write_text("{}")
+    for ask in (main, roi):
+        assert ask([f"sweep={folder.path}"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{folder.path / 'sweep.json'}: cell_ids is missing; put a copy")
+        assert len(said.splitlines()) == 1
+
+
 def test_without_the_folder_the_report_is_written_from_tracking(tmp_path, capsys, monkeypatch):
     sweep = make_sweep(2, 40)
     monkeypatch.setattr("pipeline.report.write.draw", lambda *_: [])
     monkeypatch.setattr("pipeline.report.write.sections", lambda *_: [])
-    with patch("pipeline.report.__main__.load", return_value=sweep) as load:
+    with patch("pipeline.report.__main__.load", return_value=Loaded(sweep, [])) as load:
         assert main(["sweep=ID", f"runs={tmp_path}", "tracking.uri=http://user:secret@host"]) == 0
     load.assert_called_once_with("http://user:secret@host", "ID")
     text = (tmp_path / "reports" / "ID" / "report.md").read_text()

@@ -95,7 +95,7 @@ def test_a_width_is_judged_by_the_rates_of_its_positions():
 
 
 def test_a_wider_step_than_the_rates_reach_is_refused():
-    numbers = parse([*BASE, "verify_ms=30", "width=3", "width_to=6", "accept_rate=0.6/0.4"])
+    numbers = parse([*BASE, "verify_ms=30", "width=3", "width_to=6", "accept_rate=0.7/0.45"])
     with pytest.raises(ValueError, match="width_to=6: accept_rate has 2 positions"):
         from_numbers(numbers)
 

@@ -110,7 +110,7 @@ def test_what_was_measured_again_is_in_mlflow_too(tmp_path, machine):
     _, folder, _ = sweep(tmp_path, grid(2))
     records = folder.records()
     assert [len(r.control) for r in records] == [0, 3, 0]
-    assert load(f"sqlite:///{tmp_path}/mlflow.db", folder.sweep_id) == records
+    assert load(f"sqlite:///{tmp_path}/mlflow.db", folder.sweep_id).records == records
 
 
 def test_a_grid_that_fits_is_one_group_and_measures_nothing_twice(tmp_path, machine):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from pipeline.record.sweep_folder import SweepFolder
 from tests.pipeline.engine.sglang.conftest import CONFIG
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 120.0  # only has to be long enough
+PATIENCE_S = 600.0  # only has to be long enough
 LOOPBACK = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: listen on loopback alone
@@ -45,19 +46,20 @@ KILL = """
 import pickle, sys
 from pathlib import Path
 from tiny_engine import TinyEngine, plan
-from pipeline.sweep.ray_launcher import RayLauncher
 from pipeline.machine.reaper import marked
+from pipeline.sweep import ray_launcher
 
-log, out = Path(sys.argv[1]), Path(sys.argv[2])
-launcher = RayLauncher(address="auto")
+log, out, mark, patience_s = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+ray_launcher.SPAWN_TIMEOUT_S = patience_s  # a busy machine takes long to start a process of Ray's
+launcher = ray_launcher.RayLauncher(address="auto")
 with launcher.connect():
-    worker = launcher.spawn("sweep/cell", 0, log)
+    worker = launcher.spawn(mark, 0, log)
     planned = plan(TinyEngine())
     worker.begin("start", pickle.dumps(planned.cell), pickle.dumps(planned.prompts))
-    worker.result(60)
-    server, before = int(log.read_text().split()[1]), marked("SPECROI_CELL=sweep/cell")
+    worker.result(patience_s)
+    server, before = int(log.read_text().split()[1]), marked(f"SPECROI_CELL={mark}")
     worker.kill()
-    out.write_text(f"{ {server, worker.pid} <= {*before} } {marked('SPECROI_CELL=sweep/cell')}")
+    out.write_text(f"{ {server, worker.pid} <= {*before} } {marked(f'SPECROI_CELL={mark}')}")
 """
 
 
@@ -150,6 +152,7 @@ def test_a_grid_of_servers_runs_on_a_cluster_that_was_started_elsewhere(
 
 def test_what_a_killed_worker_started_is_gone_before_the_next_cell_begins(environment, tmp_path):
     log, out = tmp_path / "cell" / "worker.log", tmp_path / "out"
-    command = [sys.executable, "-c", KILL, str(log), str(out)]
+    mark = f"{uuid.uuid4().hex}/cell"
+    command = [sys.executable, "-c", KILL, str(log), str(out), mark, str(PATIENCE_S / 2)]
     subprocess.run(command, cwd=tmp_path, env=environment, timeout=PATIENCE_S, check=True)
     assert out.read_text() == "True []", "worker and server were there before, nothing is after"

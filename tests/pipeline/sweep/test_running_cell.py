@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.sweep.cell_process import OWN
 from pipeline.sweep.running_cell import merge, tail
 from pipeline.sweep.workers import WorkerFailed
 from verify.base import Proof
@@ -36,3 +37,28 @@ def test_the_end_of_a_log_is_short_and_a_missing_log_is_empty(tmp_path):
     assert tail(log) == ""
     log.write_bytes(b"\xff\n" + b"\n".join(b"%d" % i for i in range(100)))
     assert tail(log).splitlines() == [str(i) for i in range(70, 100)]
+
+
+def test_the_end_of_a_log_is_the_engines_and_ends_with_what_the_reason_names(tmp_path):
+    log = tmp_path / "worker.log"
+    cause = "ModuleNotFoundError: No module named 'deep_gemm'"
+    own = [f"{OWN}Traceback (most recent call last):", f"{OWN}ServerFault: it ended: {cause}"]
+    echo = ["Traceback (most recent call last):", "RuntimeError: Rank 0 scheduler died"]
+    log.write_text("\n".join(["Load weight begin.", cause, *echo, *own]) + "\n")
+    assert tail(log, f"start raised ServerFault: ended: {cause}").splitlines() == [
+        "Load weight begin.",
+        cause,
+    ]
+    assert tail(log).splitlines() == ["Load weight begin.", cause, *echo, own[-1][len(OWN) :]]
+
+
+def test_an_engine_that_said_nothing_leaves_our_own_last_words(tmp_path):
+    log = tmp_path / "worker.log"
+    log.write_text(f"{OWN}Traceback (most recent call last):\n{OWN}start failed: ValueError: no\n")
+    assert tail(log) == "start failed: ValueError: no"
+
+
+def test_the_end_of_a_log_has_no_colours_no_overwritten_lines_and_no_secrets(tmp_path):
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"\x1b[31mred\x1b[0m\n0%|\r50%|\r\n" + b"y" * 9999 + b"\nhttp://me:pw@host/x\n")
+    assert tail(log).splitlines() == ["red", "0%|", "50%|", "y" * 500, "http://***@host/x"]

@@ -102,6 +102,33 @@ def test_a_failed_cell_gives_status_1_and_resume_runs_it_again_alone(tmp_path, c
     assert again.records()[0] == good
 
 
+def test_a_damaged_cell_is_measured_again_on_resume_and_the_others_are_kept(tmp_path, capsys):
+    planned = [plan(TinyEngine(label)) for label in "ab"]
+    _, folder, _ = sweep(tmp_path, planned)
+    damaged = planned[0].cell.cell_id
+    path = folder.cell(damaged) / "repetition_001.jsonl"
+    path.write_text(path.read_text()[:-20])
+    capsys.readouterr()
+    status, again, log = sweep(tmp_path, planned, resume=True)
+    assert (status, again) == (0, folder)
+    assert {cell for cell, _ in log} == {damaged}
+    said = capsys.readouterr().out
+    assert f"{path}: line 3: Invalid JSON" in said
+    assert f"{planned[0].record.label} is measured again" in said
+    assert [len(r.repetitions) for r in folder.records()] == [3, 3]
+
+
+def test_a_sweep_whose_own_file_is_damaged_is_not_resumed(tmp_path, capsys):
+    planned = [plan(TinyEngine("a"))]
+    _, folder, _ = sweep(tmp_path, planned)
+    (folder.path / "sweep.json").write_text("{")
+    settings = make_settings(tmp_path, InlineLauncher(), resume=True)
+    assert run_sweep(planned, settings, time.perf_counter()) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"{folder.path / 'sweep.json'}: Invalid JSON")
+    assert said.endswith("measure again with resume=false")
+
+
 def test_a_full_disk_is_one_line_and_resume_goes_on(tmp_path, capsys, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -196,7 +223,7 @@ def test_mlflow_holds_what_the_disk_holds(tmp_path):
     planned = [plan(TinyEngine("b")), plan(TinyEngine("a", steps=30))]
     _, folder, _ = sweep(tmp_path, planned)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    assert load(uri, folder.sweep_id) == folder.records()
+    assert load(uri, folder.sweep_id) == folder.read()
     for record in folder.records():
         assert set(record.seconds) == {"start", "warm_up", "measure", "orchestrate"}
     client = MlflowClient(uri)

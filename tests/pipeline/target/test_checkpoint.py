@@ -56,6 +56,69 @@ def test_newer_files_keep_the_rope_base_elsewhere(tmp_path):
     assert Checkpoint(write(tmp_path, config)).shape().rope_theta == 5e5
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_theta": 5e5, "rope_parameters": {"rope_theta": 500000, "rope_type": "default"}},
+        {"rope_scaling": {"rope_theta": 5e5, "rope_type": "default"}},
+        {"rope_parameters": {"full_attention": {"rope_theta": 5e5}, "other": {"rope_theta": 1e4}}},
+        {"rope_theta": 5e5, "rope_scaling": None, "rope_parameters": None},
+    ],
+)
+def test_the_rope_base_is_read_from_every_place_that_keeps_it(tmp_path, config):
+    assert Checkpoint(write(tmp_path, config)).shape().rope_theta == 5e5
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}},
+            r"rope_theta=10000\.0 and rope_parameters\.rope_theta=500000\.0 contradict each other",
+        ),
+        (
+            {"rope_scaling": {"type": "default", "rope_type": "linear"}},
+            r"rope_scaling\.rope_type=linear and rope_scaling\.type=default contradict each other",
+        ),
+        (
+            {"partial_rotary_factor": 1.0, "rope_parameters": {"partial_rotary_factor": 0.5}},
+            r"partial_rotary_factor=1\.0 and rope_parameters\.partial_rotary_factor=0\.5 contra",
+        ),
+        ({"hidden_size": "64"}, "hidden_size=64: a whole number of 1 or more is needed"),
+        ({"num_attention_heads": 0}, "num_attention_heads=0: a whole number of 1 or more"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan: a finite number above 0 is needed"),
+        ({"rope_theta": True}, "rope_theta=True: a finite number above 0 is needed"),
+    ],
+)
+def test_places_that_differ_and_numbers_that_are_none_are_refused(tmp_path, config, message):
+    with pytest.raises(ValueError, match=message):
+        Checkpoint(write(tmp_path, config))
+
+
+def test_a_window_that_is_switched_off_is_no_window(tmp_path):
+    config = {"sliding_window": 4096, "use_sliding_window": False}
+    assert Checkpoint(write(tmp_path, config)).shape() == SHAPE
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "weight_map must name a file for each tensor"),
+        ({"weight_map": ["a"]}, "weight_map must name a file for each tensor"),
+        ({"weight_map": {"x": 3}}, "weight_map must name a file for each tensor"),
+        ({"weight_map": {"x": "../a.safetensors"}}, "a.safetensors is outside of the checkpoint"),
+        ({"weight_map": {"lm_head.bias": "all.safetensors"}}, "the index promises lm_head.bias"),
+        ({"weight_map": {"lm_head.weight": "b.safetensors"}}, "b.safetensors is missing"),
+    ],
+)
+def test_an_index_that_does_not_hold_is_refused(tmp_path, index, message):
+    write(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "all.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=message):
+        Checkpoint(tmp_path)
+
+
 def test_shards_are_read_through_their_index(tmp_path):
     tensors = RandomCheckpoint(SHAPE).tensors()
     names = list(tensors)
@@ -119,6 +182,9 @@ def test_a_tensor_of_another_type_is_named(tmp_path):
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope scaling 'llama3'"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling 'linear'"),
         ({"sliding_window": 4096}, "sliding_window=4096"),
+        ({"use_sliding_window": True}, "use_sliding_window=True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
         ({"attention_bias": True}, "attention_bias=True"),
         ({"hidden_act": "gelu"}, "hidden_act=gelu"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config="),

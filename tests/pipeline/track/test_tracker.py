@@ -61,11 +61,42 @@ def test_what_was_lost_is_one_warning_and_sync_sends_it_once(folder, tmp_path, c
     assert main(["sync", str(folder.path), "--uri", other]) == 0
     assert capsys.readouterr().out == f"{folder.sweep_id}: in {other}\n"
     first = runs_of(other)
-    assert load(other, folder.sweep_id) == folder.records()
+    assert load(other, folder.sweep_id) == folder.read()
     assert main(["sync", str(folder.path), "--uri", other]) == 0
     second = runs_of(other)
     assert {r.info.run_id for r in first} == {r.info.run_id for r in second}
     assert len(second) == 1 + len(folder.records())
+
+
+def test_a_damaged_sweep_is_refused_in_a_line_and_nothing_of_it_is_sent(folder, capsys):
+    record = next(folder.path.glob("cells/*/record.json"))
+    whole = record.read_text()
+    record.write_text(whole[:100])
+    assert main(["sync", str(folder.path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{record}: Invalid JSON: EOF")
+    assert len(said.splitlines()) == 1
+    assert runs_of(folder.facts["tracking"]["uri"]) == []
+
+
+def test_a_cell_that_arrived_in_part_is_named_by_its_run_and_costs_no_other(folder, tmp_path):
+    uri = folder.facts["tracking"]["uri"]
+    Tracker.open(uri, "tests", tmp_path).finish(folder, "FINISHED")
+    run = next(r for r in runs_of(uri) if r.data.tags.get("position") == "1")
+    next(tmp_path.glob(f"mlartifacts/**/{run.info.run_id}/artifacts/record.json")).write_text("")
+    records, damaged = load(uri, folder.sweep_id)
+    first, _, *rest = folder.records()
+    assert records == [first, *rest]
+    assert damaged == [
+        f"run {run.info.run_id}/record.json: is empty;"
+        " send it again with `python -m pipeline.track sync`"
+    ]
+
+
+def test_a_sweep_that_was_not_tracked_says_so(tmp_path, capsys):
+    sweep = create_sweep(tmp_path, ["a"])
+    assert main(["sync", str(sweep.path)]) == 2
+    assert "sweep.json: tracking is missing" in capsys.readouterr().err
 
 
 def test_the_parent_names_the_best_cell_and_says_the_verdict(folder, tmp_path):
@@ -129,7 +160,8 @@ def test_the_pages_of_all_runs_are_named_the_newest_first_wherever_they_were_log
     assert lines[0] == f"last: http://127.0.0.1:5001{trackers[1].page}"
 
 
-def test_a_store_whose_pages_cannot_be_read_is_refused(tmp_path, capsys):
+def test_a_store_whose_pages_cannot_be_read_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("mlflow.store.db.utils.MAX_RETRY_COUNT", 1)  # each waits twice as long
     (tmp_path / "mlflow.db").mkdir()
     assert main(["pages", "--uri", f"sqlite:///{tmp_path}/mlflow.db"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

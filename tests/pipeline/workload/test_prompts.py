@@ -1,13 +1,15 @@
 import pytest
 
-from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest, read_row
+from pipeline.workload.prompts import Prompt, check_draft, check_lengths, prompts_digest
+from pipeline.workload.rows import read_row
 
 PROMPTS = (Prompt("a", "chat", (1, 2, 3)), Prompt("b", "code", (4, 5, 6, 7)))
 
 
 def test_a_row_may_name_its_id_and_class_or_leave_them():
-    assert read_row({"prompt": "Hi"}, "f:1", "own")[:2] == ("f:1", "own")
-    assert read_row({"prompt": "Hi", "id": 7, "category": "c"}, "f:1", "own")[:2] == ("7", "c")
+    assert read_row({"prompt": "Hi"}, "f:1", "own").id == "f:1"
+    named = read_row({"prompt": "Hi", "id": 7, "category": "c"}, "f:1", "own")
+    assert (named.id, named.category) == ("7", "c")
 
 
 def test_a_conversation_keeps_its_turns():

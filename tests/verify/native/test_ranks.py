@@ -21,7 +21,7 @@ def both(library, tmp_path_factory):
     module, rendezvous = "tests.verify.native.ranks_at_work", str(folder / "meet")
     other = subprocess.Popen([sys.executable, "-m", module, folder, rendezvous])
     found = work.at_work(0, library, rendezvous)
-    assert other.wait(30) == 0
+    assert other.wait(600) == 0
     return found, torch.load(folder / "rank1.pt")
 
 
@@ -98,15 +98,15 @@ def run(plan):
 
 
 def test_a_rank_that_does_not_come_ends_the_step_after_the_timeout_and_every_later_one(library):
-    plan = lonely_plan(library, timeout_s=0.2)
+    plan = lonely_plan(library, timeout_s=2)
     began = time.perf_counter()
-    with pytest.raises(RankLost, match=r"rank 1 did not come .* hung for 0\.2 s"):
+    with pytest.raises(RankLost, match=r"rank 1 did not come .* hung for 2 s"):
         run(plan)
-    assert time.perf_counter() - began >= 0.2
+    assert time.perf_counter() - began >= 2
     began = time.perf_counter()
     with pytest.raises(RankLost, match="rank 1 did not come"):
         run(plan)
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 2, "it is not waited for again"
 
 
 def test_a_rank_that_is_known_to_have_ended_is_not_waited_for(library):

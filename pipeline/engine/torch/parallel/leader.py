@@ -1,8 +1,9 @@
-"""Tensor parallelism: rank 0 is the session's process, the other ranks follow its commands.
+"""Lead the ranks of a tensor-parallel target from rank 0, which is the session's process.
 
-Rank 0 sends every step's input through a mailbox before it runs the step itself, so all ranks
-launch at about the same time. If any rank ends early, the others end too: an all-reduce waits for
-ever for a rank that is gone.
+`ParallelLlama` starts and ends the other ranks; `LedPlan`, `LedStep` and `LedCache` pass each call
+on to them. Rank 0 sends every step's input through a mailbox before it runs the step itself, so
+all ranks launch at about the same time. If any rank ends early, the others end too: an all-reduce
+waits for ever for a rank that is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One rank of a target that several run together: how it takes its place, and how it follows."""
+"""Run one rank of a tensor-parallel target: join the group, load a part, follow rank 0.
+
+Steps arrive as bytes from rank 0's mailbox. `SeparateJoin` sums the ranks' parts at the end of a
+block, `VocabularyParallelHead` gathers their logits.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,8 @@ from verify.ranks import meet
 _PR_SET_PDEATHSIG = 1
 
 PackedStep = tuple[bytes, bytes, bytes, int]  # tokens, positions, mask, start
+_TURN_NS = 100_000  # the shortest that Linux takes
+_SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
 # Loads one rank's part of a target, with joins and head still local; picklable, since every rank
 # calls it in its own process.
 Loads = Callable[[Shard, torch.device], Llama]
@@ -55,7 +61,7 @@ class Ranks:
 
 
 def follow(ranks: Ranks, rank: int, mailbox_path: str, threads: int) -> None:
-    """Be one of the other ranks until rank 0 says close or is gone."""
+    """Run a rank other than 0: obey the mailbox until rank 0 closes it or is gone."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to handle
@@ -153,10 +159,6 @@ class VocabularyParallelHead:
         dist.all_gather(list(parts.unbind()), own.contiguous(), group=self._group)
         joined = parts.transpose(0, 1).reshape(len(x), self._world * part)
         return joined[:, : self._vocab_size].contiguous()
-
-
-_TURN_NS = 100_000  # the shortest that Linux takes
-_SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
 
 
 class _Attributes(ctypes.Structure):

@@ -62,8 +62,9 @@ class Shard:
     def of(self, tensor: Callable[[str], Tensor]) -> Callable[[str], Tensor]:
         """Return a loader of this rank's parts of matrices, [out, in], given one of whole tensors.
 
-        A tied head is served under the head's own name: the embedding stays whole, since any rank
-        may look up any token.
+        A matrix [out, in] loses the rows or columns that other ranks hold; a norm, [H], stays
+        whole, and so does the embedding, since any rank may look up any token. A tied head is
+        served under the head's own name.
         """
 
         def part(name: str) -> Tensor:

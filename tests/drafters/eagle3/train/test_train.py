@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -108,7 +109,7 @@ def test_two_processes_train_one_head(data, trained, tmp_path):
     arguments = ["--nproc-per-node=2", "-m", "drafters.eagle3.train.__main__", *SETTINGS]
     subprocess.run(
         [*torchrun, *arguments, f"data={data}", f"folder={tmp_path}"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, check=True, timeout=600,
     )  # fmt: skip
     ours, theirs = (
         json.loads((folder / "head" / CARD).read_text())["metrics"]
@@ -154,6 +155,22 @@ def test_a_warm_start_without_a_choice_is_refused_where_the_maps_disagree(
     before, after = load_head(trained / "head"), load_head(tmp_path / "c" / "head")
     for name, tensor in before.tensors.items():
         torch.testing.assert_close(after.tensors[name], tensor)
+
+
+def test_a_warm_start_says_what_it_assumes_and_does_not_write_it_down(
+    data, trained, tmp_path, capsys
+):
+    start = shutil.copytree(trained / "head", tmp_path / "start")
+    config = json.loads((start / "config.json").read_text())
+    del config["rope_theta"]
+    (start / "config.json").write_text(json.dumps(config))
+    settings = (f"start={start}", "course.epochs=0", "map=keep", "course.warm_up=0")
+    assert run(data, tmp_path / "run", *settings) == 0
+    assert "names no rope_theta, so 10000 is assumed" in capsys.readouterr().err
+    assert "rope_theta" not in json.loads((tmp_path / "run" / "head" / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps(config | {"norm_before_residual": True}))
+    assert run(data, tmp_path / "again", *settings) == 1
+    assert "norm_before_residual=True is not supported" in capsys.readouterr().err
 
 
 def test_wrong_input_is_one_line(data, tmp_path, capsys):

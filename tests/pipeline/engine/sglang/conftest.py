@@ -4,10 +4,10 @@ import json
 import os
 import sys
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -17,11 +17,13 @@ from drafters.none import NoDrafter
 from pipeline.cell.cell import Cell, Parallelism, Sampling
 from pipeline.engine.sglang.engine import SglangEngine
 from pipeline.engine.sglang.versions import FLAGS
+from pipeline.machine.reaper import marked
 from pipeline.target.target import Target
 from pipeline.workload.sources import Classes
 from tests.pipeline.engine.sglang.prompts import PROMPTS
 from verify.graph_captured import GraphCaptured
 
+PATIENCE_S = 600.0  # what nothing sound comes near, however busy the machine is
 FAKE = Path(__file__).with_name("fake_server.py")
 CONFIG = {
     "architectures": ["Qwen3MoeForCausalLM"],
@@ -76,9 +78,9 @@ def driver_says(tmp_path, monkeypatch):
 def engine(python) -> SglangEngine:
     return SglangEngine(
         python=python,
-        start_timeout_s=20,
-        request_timeout_s=10,
-        hang_timeout_s=2,
+        start_timeout_s=PATIENCE_S,
+        request_timeout_s=PATIENCE_S,
+        hang_timeout_s=PATIENCE_S,
         stop_timeout_s=5,
         fence_timeout_s=2,
     )
@@ -121,21 +123,12 @@ def started(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def no_process_is_left():
-    """Whatever a test does to a server, all its processes are gone after it."""
-    before = {p.pid for p in psutil.Process().children(recursive=True)}
+def no_process_is_left(monkeypatch):
+    """Whatever a test does to a server, all processes that it started are gone after it."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("SPECROI_TEST", mark)  # all of them inherit it, wherever they hang
     yield
-    deadline = time.monotonic() + 5
-    while left := [p for p in _playing() if p.pid not in before]:
+    deadline = time.monotonic() + 60
+    while left := marked(f"SPECROI_TEST={mark}"):
         assert time.monotonic() < deadline, f"left behind: {left}"
         time.sleep(0.05)
-
-
-def _playing() -> list[psutil.Process]:
-    """Processes that play a server or its scheduler, wherever they hang in the tree."""
-    out = []
-    for process in psutil.process_iter(["environ"]):
-        environment = process.info["environ"] or {}
-        if environment.get("SPECROI_SGLANG_FOLDER") and process.status() != psutil.STATUS_ZOMBIE:
-            out.append(process)
-    return out

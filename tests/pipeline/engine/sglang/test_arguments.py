@@ -1,13 +1,14 @@
 """From a cell to a command: one list, the same for both versions, never against the label."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from drafters.ngram import Ngram
 from drafters.standalone import Standalone
 from pipeline.cell.cell import Parallelism, Sampling
-from pipeline.engine.sglang.arguments import graph_sizes, server_arguments
+from pipeline.engine.sglang.arguments import deploy_elsewhere, graph_sizes, server_arguments
 from pipeline.engine.sglang.environment import SAFETY, server_environment
 from pipeline.engine.sglang.extras import checked_extras
 from pipeline.engine.sglang.versions import FLAGS
@@ -57,6 +58,32 @@ def test_the_root_is_counted_here_and_nowhere_else(cell):
     assert "--speculative-num-draft-tokens 4" in words(replace(cell, drafter=Ngram()))
 
 
+def test_the_deploy_command_says_where_only_the_plugin_made_verify_eager(cell, ngram_cell):
+    def deploy(cell, verify):
+        return server_arguments(replace(cell, verify=verify), cell.engine, None).deploy()
+
+    assert deploy(ngram_cell, Extend()).startswith("# a server captures verify steps together")
+    for served in (
+        deploy(ngram_cell, GraphCaptured()),
+        deploy(ngram_cell, Extend(scope="all")),
+        deploy(cell, Extend()),
+    ):
+        assert served.startswith("python -m sglang.launch_server")
+
+
+@pytest.mark.parametrize("drafter", [Ngram(breadth=2), Standalone("a/b")], ids=str)
+def test_a_cell_of_another_engine_is_served_by_the_same_arguments(cell, drafter):
+    cell = replace(cell, drafter=drafter)
+    own = server_arguments(cell, cell.engine, None)
+    elsewhere = deploy_elsewhere(cell, Path())
+    for flag, value in own.drafter:
+        assert f"--{flag} {value}" in elsewhere
+    assert set(elsewhere.split()) <= set(own.deploy().split())
+    assert "--attention-backend" not in elsewhere, "nothing was measured of it"
+    eager = deploy_elsewhere(replace(cell, verify=Extend()), Path())
+    assert "--cuda-graph-backend-decode disabled" in eager, "as an engine without a server has it"
+
+
 def test_every_batch_that_can_run_is_captured():
     assert graph_sizes(1) == [1]
     assert graph_sizes(4) == [1, 2, 3, 4]
@@ -65,7 +92,10 @@ def test_every_batch_that_can_run_is_captured():
 
 @pytest.mark.parametrize(("verify", "_"), VERIFY, ids=str)
 def test_nvlink_multicast_is_off_in_every_environment(cell, verify, _, tmp_path):
-    environment = server_environment(cell, verify.server_mode(), "0.5.17", tmp_path)
+    with_verify = replace(cell, verify=verify)
+    environment = server_environment(
+        with_verify, server_arguments(with_verify, cell.engine, None), "0.5.17", tmp_path
+    )
     assert environment.items() >= SAFETY.items()
     eager = environment.get("SPECROI_SGLANG_EAGER_VERIFY")
     assert eager == ("1" if verify == Extend() else None)
@@ -74,7 +104,7 @@ def test_nvlink_multicast_is_off_in_every_environment(cell, verify, _, tmp_path)
 def test_a_held_accept_length_reaches_the_server_of_speculative_cells_alone(ngram_cell, cell):
     def variables(each):
         held = replace(each, sampling=Sampling(8, held_accept_length=2.5))
-        return server_environment(held, held.verify.server_mode(), "0.5.17", "x")
+        return server_environment(held, server_arguments(held, held.engine, None), "0.5.17", "x")
 
     assert variables(ngram_cell)["SGLANG_SIMULATE_ACC_LEN"] == "2.5"
     assert variables(ngram_cell)["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
@@ -85,7 +115,9 @@ def test_a_held_accept_length_reaches_the_server_of_speculative_cells_alone(ngra
 
 def test_a_server_with_random_weights_is_told_so(cell):
     def told(each):
-        environment = server_environment(each, each.verify.server_mode(), "0.5.17", "x")
+        environment = server_environment(
+            each, server_arguments(each, each.engine, None), "0.5.17", "x"
+        )
         return "SPECROI_SGLANG_RANDOM_WEIGHTS" in environment
 
     assert not told(cell)
@@ -121,7 +153,7 @@ def test_an_extra_argument_against_the_label_or_unsafe_is_refused(engine, argume
 
 def test_other_extra_arguments_reach_the_server(cell):
     extra = ("--watchdog-timeout", "600", "--speculative-draft-attention-backend", "triton")
-    assert checked_extras(extra) == extra
+    assert checked_extras(extra, "0.5.17") == extra
     assert words(replace(cell, engine=replace(cell.engine, extra_args=extra))).endswith(
         " ".join(extra)
     )

@@ -171,8 +171,8 @@ class Pair:
 
     def errors(self):
         """What the leader said last; both are gone then."""
-        _, errors = self.leader.communicate(timeout=30)
-        deadline = time.monotonic() + 10
+        _, errors = self.leader.communicate(timeout=600)
+        deadline = time.monotonic() + 600
         while psutil.pid_exists(self.follower) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not psutil.pid_exists(self.follower)
