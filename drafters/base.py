@@ -43,7 +43,7 @@ class Draft:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], probs: Tensor | None = None) -> Draft:
-        """Return the draft in which each token follows the one before."""
+        """Return the draft in which each token follows the one before; `probs` are [K, V]."""
         return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), probs)
 
     @property
@@ -115,15 +115,12 @@ class Proposer(Protocol):
         Args:
             context: As for the first proposal, but with the features of the whole prompt.
         """
-        ...
 
     def propose(self, context: Context) -> Draft:
         """Return at most `num_draft_tokens` draft tokens, none if there is nothing to say."""
-        ...
 
     def close(self) -> None:
         """Free what the proposer holds."""
-        ...
 
 
 class Drafter(Protocol):
@@ -132,12 +129,10 @@ class Drafter(Protocol):
     @property
     def name(self) -> str:
         """The drafter's name in tables and tags."""
-        ...
 
     @property
     def num_draft_tokens(self) -> int:
         """Most draft tokens in one step; the root is not counted. 0 for `none`."""
-        ...
 
 
 @runtime_checkable
@@ -146,7 +141,6 @@ class Proposes(Protocol):
 
     def capture_layers(self, num_layers: int) -> tuple[int, ...]:
         """Target layers whose inputs the drafter reads; empty for most."""
-        ...
 
     def start(self, target: TargetInfo) -> Proposer:
         """Load what the drafter needs and return it ready to propose.
@@ -154,7 +148,6 @@ class Proposes(Protocol):
         Raises:
             ValueError: The drafter does not fit the target.
         """
-        ...
 
 
 @runtime_checkable
@@ -164,7 +157,6 @@ class CopiesText(Protocol):
     @property
     def copies_text(self) -> bool:
         """Whether it does: then nothing of it can be trained, and a draft costs no forward."""
-        ...
 
 
 @runtime_checkable
@@ -174,7 +166,6 @@ class CarriesNote(Protocol):
     @property
     def note(self) -> str:
         """A sentence such as which stand-in drafts; empty if there is nothing to know."""
-        ...
 
 
 @runtime_checkable
@@ -190,7 +181,6 @@ class NeedsFiles(Protocol):
         Raises:
             ValueError: A file is missing, damaged or not what it should be.
         """
-        ...
 
 
 @runtime_checkable
@@ -203,7 +193,6 @@ class FitsTarget(Protocol):
         Raises:
             ValueError: The drafter was made for another target.
         """
-        ...
 
 
 @runtime_checkable
@@ -216,4 +205,3 @@ class ServesSglang(Protocol):
         The number of draft tokens is not among them: SGLang counts the root too, and the engine
         alone converts.
         """
-        ...

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 if (
     TYPE_CHECKING
 ):  # configs and reports read this module without the seconds that torch takes to load
-    from torch import Tensor, device
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,17 @@ class Proof:
 
 
 class CompiledForward(Protocol):
-    """A whole forward compiled ahead for this machine's CPU, sharing the model's cache."""
+    """A whole forward compiled ahead for this machine's CPU, sharing the model's cache.
 
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first."""
-        ...
+    Attributes:
+        ways: How it can sum over ranks, as in `Proof.allreduce`; the best unfused way first.
+    """
+
+    ways: tuple[str, ...]
 
     @property
     def sums(self) -> dict[str, int]:
         """Blocks that ended by each way to sum, as the compiled code counted them."""
-        ...
 
     def summing(self, way: str) -> CompiledForward:
         """Return the same plan with another way to sum over ranks, and counts of its own.
@@ -143,39 +144,32 @@ class CompiledForward(Protocol):
         Raises:
             ValueError: The plan cannot sum so.
         """
-        ...
 
     def join(
         self, delta: Tensor, residual: Tensor, weight: Tensor, times: int = 1
     ) -> tuple[Tensor, Tensor, float]:
         """End a block alone, `times` over.
 
-        Args:
-            delta: [W, H] float32, this rank's part of a block's output.
-            residual: [W, H] float32.
-            weight: [H] float32, of the norm.
-            times: How often; the residual takes each sum, the norm is of the last.
+        Returns:
+            The norm and the residual with the sums, [W, H] float32, and the seconds.
+        """
+
+    def prefill(
+        self, tokens: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Run [N] int64 tokens in order, each attending all before it.
 
         Returns:
-            The norm and the residual with the sums, both [W, H], and the seconds it took.
+            Logits, best and margin of the last row ([1, V], [1], [1]), and features of all rows.
         """
-        ...
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, start: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Run a step's rows and write their keys and values to slots from `start`.
+        """Return logits, best, margin and features of a step's W rows, as in `StepOutput`.
 
-        Args:
-            tokens: [W] int64 on the CPU.
-            positions: [W] int64 on the CPU.
-            mask: [W, W] bool on the CPU: row may attend row.
-            start: Slots that the cache already holds.
-
-        Returns:
-            Logits [W, V], best [W], margin [W] and features [W, C * H], as in `StepOutput`.
+        Arguments are those of `StepInput`: [W] int64 tokens and positions, [W, W] bool mask.
         """
-        ...
 
 
 class Join(Protocol):
@@ -195,54 +189,33 @@ class Join(Protocol):
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         """Return the norm of `residual + sum of the ranks' deltas`, [W, H], and that sum."""
-        ...
 
 
 class TargetModel(Protocol):
-    """A loaded target with its static key-value cache, batch 1."""
+    """A loaded target with its static key-value cache, batch 1.
 
-    @property
-    def shape(self) -> TargetShape:
-        """The model's shape."""
-        ...
+    Attributes:
+        device: Where weights and cache live.
+        plan: The compiled forward, on a CPU with a C compiler.
+        linear: Which matrix product the eager forward runs, with its weight format.
+        attention: Which attention the eager forward runs.
+        join: What ends each block.
+        caches: Keys and values, [L, KV, S, D] each; one storage for the model's lifetime.
+    """
 
-    @property
-    def device(self) -> device:
-        """Where weights and cache live."""
-        ...
-
-    @property
-    def plan(self) -> CompiledForward | None:
-        """The compiled forward, on a CPU with a C compiler."""
-        ...
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product the eager forward runs, with its weight format."""
-        ...
-
-    @property
-    def attention(self) -> str:
-        """Which attention the eager forward runs."""
-        ...
-
-    @property
-    def join(self) -> Join:
-        """What ends each block."""
-        ...
+    shape: TargetShape
+    device: torch.device
+    plan: CompiledForward | None
+    linear: str
+    attention: str
+    join: Join
+    caches: tuple[Tensor, Tensor]
 
     def with_join(self, join: Join) -> TargetModel:
         """Return the same weights and cache with another end of each block."""
-        ...
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, [L, KV, S, D] each; one storage for the model's lifetime."""
-        ...
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward over the step's rows and write their keys and values."""
-        ...
 
     def forward_static(
         self,
@@ -255,12 +228,17 @@ class TargetModel(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Run a forward whose shapes depend on the width alone, so that it can be captured.
 
-        Everything is on the model's device, `start` too; keys and values are the caches.
+        Args:
+            tokens: [W] int64, like everything here on the model's device.
+            positions: [W] int64.
+            mask: [W, W] bool, as in `StepInput`.
+            start: [] int64.
+            keys: [L, KV, S, D], the cache's.
+            values: [L, KV, S, D].
 
         Returns:
             logits, best and margin as in `StepOutput`, and features, [W, C * H] (C may be 0).
         """
-        ...
 
 
 class VerifyStep(Protocol):
@@ -268,20 +246,16 @@ class VerifyStep(Protocol):
 
     def __call__(self, step: StepInput) -> StepOutput:
         """Run the target over root and draft tokens. A step of fixed width pads by itself."""
-        ...
 
     @property
     def proof(self) -> Proof:
         """Counts since the step was built or last reset."""
-        ...
 
     def reset_counts(self) -> None:
         """Forget the counts, so that warm-up does not prove anything."""
-        ...
 
     def close(self) -> None:
         """Free what the step holds."""
-        ...
 
 
 class VerifyBackend(Protocol):
@@ -290,21 +264,17 @@ class VerifyBackend(Protocol):
     @property
     def name(self) -> str:
         """The backend's name in tables and tags."""
-        ...
 
     @property
     def captures_verify(self) -> bool:
         """Whether verify steps are replayed from a capture, as the label has it."""
-        ...
 
     @property
     def fuses_allreduce(self) -> bool:
         """Whether all-reduce, residual add and norm are one kernel, as the label has it."""
-        ...
 
     def contradiction(self, proof: Proof) -> str | None:
         """Say how the proof contradicts the label, or None. A contradicted cell is void."""
-        ...
 
 
 @runtime_checkable
@@ -317,7 +287,6 @@ class BuildsStep(Protocol):
         Raises:
             ValueError: This model, width or machine cannot run the backend.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -341,7 +310,6 @@ class ServesVerify(Protocol):
 
     def server_mode(self) -> ServerMode:
         """Say what the server must do; the engine turns it into arguments."""
-        ...
 
 
 @runtime_checkable
@@ -351,4 +319,3 @@ class NeedsRanks(Protocol):
     @property
     def min_ranks(self) -> int:
         """Fewest tensor-parallel ranks."""
-        ...

@@ -11,7 +11,6 @@ from verify.graph_captured import outside_capture
 
 if TYPE_CHECKING:
     from verify.base import VerifyStep
-    from verify.gpu.peer_memory.allreduce import PeerAllReduce
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class FusedAllreduce:
         """Capture the step at `width` rows with the fused kernel at the end of every block.
 
         Raises:
-            ValueError: The target runs on one rank.
+            ValueError: One rank, GPUs without peer access, or a CPU without a compiled step.
         """
         if model.join.allreduce == "none":
             raise ValueError(
@@ -81,12 +80,15 @@ class FusedAllreduce:
         import torch.distributed as dist
 
         from verify.gpu.cuda_graph import CudaGraphStep
-        from verify.gpu.peer_memory.allreduce import PeerAllReduce
-        from verify.gpu.peer_memory.join import FusedJoin
+        from verify.gpu.peer_memory.allreduce import FusedJoin, PeerAllReduce
+        from verify.gpu.peer_memory.latency import latencies
 
-        assert dist.group.WORLD is not None
-        peers = PeerAllReduce(dist.group.WORLD, model.device, width * model.shape.hidden_size)
-        _report(peers, model, width)
+        group, hidden = dist.group.WORLD, model.shape.hidden_size
+        assert group is not None
+        peers = PeerAllReduce(group, model.device, width * hidden)
+        found = latencies(peers, group, model.device, (width, hidden))
+        ways = ("fused", "one-shot + norm", "nccl + norm")
+        _log_fastest(width, {way: found[way].captured_us for way in ways})
         return CudaGraphStep(model.with_join(FusedJoin(peers)), width)
 
     def _on_cpu(self, model: TargetModel, width: int) -> VerifyStep:
@@ -103,19 +105,6 @@ class FusedAllreduce:
         found = join_times_us(model.plan, (width, model.shape.hidden_size))
         _log_fastest(width, found)
         return PlannedStep(model, model.plan.summing("fused"), width)
-
-
-def _report(peers: PeerAllReduce, model: TargetModel, width: int) -> None:
-    """Measure the fused kernel against the alternatives at the step's own message size."""
-    import torch.distributed as dist
-
-    from verify.gpu.peer_memory.latency import latencies
-
-    assert dist.group.WORLD is not None
-    size = (width, model.shape.hidden_size)
-    found = latencies(peers, dist.group.WORLD, model.device, size)
-    ways = ("fused", "one-shot + norm", "nccl + norm")
-    _log_fastest(width, {way: found[way].captured_us for way in ways})
 
 
 def _log_fastest(width: int, found: dict[str, float]) -> None:

@@ -62,7 +62,7 @@ class GraphCaptured:
         """Capture the step at `width` rows; narrower drafts are padded to it.
 
         Raises:
-            ValueError: The ranks sum in another way than `allreduce` names.
+            ValueError: Ranks cannot sum as asked here, or a CPU trace would leave their sums out.
         """
         if model.plan is not None:
             from verify.native.capture import PlannedStep

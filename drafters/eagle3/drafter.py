@@ -144,7 +144,7 @@ class Eagle3:
 
             return NativeRunner(head, target, capacity)
         if target.captured and target.device.type == "cuda":
-            from drafters.eagle3.cuda_graph import GraphRunner
+            from drafters.eagle3.runner import GraphRunner
 
             return GraphRunner(head, target, capacity, self.num_draft_tokens)
         from drafters.eagle3.runner import EagerRunner

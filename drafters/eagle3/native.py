@@ -101,14 +101,14 @@ class NativeRunner:
         self._head.scratch = self._keep(scratch)
 
     def extend(self, tokens: list[int], features: Tensor, start: int) -> Scored:
-        """Read rows with features, [N, 3 * H]; return the last of them, hidden [1, H]."""
+        """Read rows with features, [N, 3 * H]; return the last one's state, [1, H]."""
         features = self._checked(features)
         states = torch.empty(1, self._shape.hidden_size)
         self._call(tokens, start, len(tokens), 1, features=features, states=states)
         return Scored(states, self._logits[:1])
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
-        """Run rows without features: hidden [W, H], mask [W, T] bool, as `Runner.step` defines."""
+        """Run rows without features; shapes are those of `Runner.step`: [W, H] and [W, T]."""
         states = torch.empty(len(tokens), self._shape.hidden_size)
         hidden, mask = hidden.contiguous(), mask.contiguous()
         span, rows = mask.shape[1], len(tokens)
@@ -116,7 +116,7 @@ class NativeRunner:
         return Scored(states, self._logits[: len(tokens)])
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend by features, [N, 3 * H] float32, and follow the best slots."""
+        """Extend by rows with features, [N, 3 * H], and follow the best slots."""
         features = self._checked(features)
         slots = torch.empty(length, dtype=torch.int64)
         self._call(tokens, start, len(tokens), 1, length, features=features, chain=slots)

@@ -1,4 +1,4 @@
-"""How a head's forward is run for one request: the seam, and the eager torch form of it."""
+"""How a head's forward is run for one request: the seam, its eager torch form, and a CUDA graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from drafters.base import TargetInfo
 from drafters.eagle3.checkpoint import Head
 from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 
+_WARM_UPS = 3  # libraries allocate their workspaces before a capture
 # N rows with features, W rows without, H hidden, D draft vocabulary, S slots
 
 
@@ -37,7 +39,6 @@ class Runner(Protocol):
             features: [N, 3 * H] float32.
             start: Rows read before; row i goes to slot and position `start + i`.
         """
-        ...
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
         """Run rows that go on from the head's own output.
@@ -50,18 +51,9 @@ class Runner(Protocol):
                 rows themselves are the last W; a row's position is `start` plus the number of
                 slots that it attends, minus one.
         """
-        ...
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend, then follow the best slot until `length` are chosen; return them.
-
-        Args:
-            tokens: N target token ids, as in `extend`.
-            features: [N, 3 * H] float32.
-            start: Rows read before.
-            length: Slots to return.
-        """
-        ...
+        """Extend by [N, 3 * H] features, then follow the best slot `length` times; return them."""
 
 
 class EagerRunner:
@@ -88,18 +80,18 @@ class EagerRunner:
         )
 
     def extend(self, tokens: list[int], features: Tensor, start: int) -> Scored:
-        """Read rows with features, [N, 3 * H]; return the last of them, hidden [1, H]."""
+        """Read rows with features, [N, 3 * H]; return the last one's state, [1, H], and scores."""
         count = len(tokens)
         mask = torch.ones(count, count, dtype=torch.bool).tril()
         hidden = fuse(self._weights, features.to(self.device, self._dtype))
         return self._score(self._forward(tokens, hidden, start, mask, outputs=1))
 
     def step(self, tokens: list[int], hidden: Tensor, start: int, mask: Tensor) -> Scored:
-        """Run rows without features: hidden [W, H], mask [W, T] bool, as `Runner.step` defines."""
+        """Run rows that go on from states, [W, H], under a mask, [W, T] bool."""
         return self._score(self._forward(tokens, hidden, start, mask, len(tokens)))
 
     def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
-        """Extend by features, [N, 3 * H] float32, and follow the best slots."""
+        """Extend by rows with features, [N, 3 * H], and follow the best slots."""
         start += len(tokens)
         scored = self.extend(tokens, features, start - len(tokens))
         slots = [int(scored.logits[0].argmax())]
@@ -135,3 +127,89 @@ class EagerRunner:
 
     def _score(self, hidden: Tensor) -> Scored:
         return Scored(hidden, score(self._weights, self._shape, hidden).float().cpu())
+
+
+class StaticChain(EagerRunner):
+    """A chain in shapes that depend on its length alone, so that it can be captured.
+
+    Attributes:
+        tokens: [R] int64, the new rows' tokens; R is a step's most rows.
+        features: [R, 3 * H], the new rows' features. Rows past `count` hold anything: the chain
+            overwrites what they write.
+        start: [] int64, rows read before.
+        count: [] int64, new rows.
+        slots: [length] int64, the chain.
+    """
+
+    def __init__(self, head: Head, target: TargetInfo, capacity: int, length: int) -> None:
+        """Allocate for chains of `length`; a step brings at most `length + 1` new rows."""
+        super().__init__(head, target.embedding, capacity, target.dtype)
+        rows, device = length + 1, self.device
+        self._length = length
+        self._ids_here = head.vocab.ids.to(device)
+        self._places = torch.arange(capacity, device=device)
+        self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
+        width = 3 * head.shape.hidden_size
+        self.features = torch.zeros(rows, width, dtype=target.dtype, device=device)
+        self.start = torch.zeros((), dtype=torch.int64, device=device)
+        self.count = torch.ones((), dtype=torch.int64, device=device)
+        self.slots = torch.zeros(length, dtype=torch.int64, device=device)
+
+    def load(self, tokens: list[int], features: Tensor, start: int) -> None:
+        """Fill the inputs with N new rows; features are [N, 3 * H]."""
+        count = len(tokens)
+        self.tokens[:count] = torch.tensor(tokens, device=self.device)
+        self.features[:count] = features
+        self.start.fill_(start)
+        self.count.fill_(count)
+
+    def run(self) -> None:
+        """Compute `slots` of the inputs."""
+        rows = self.start + torch.arange(len(self.tokens), device=self.device)
+        last = (self.count - 1).view(1)
+        hidden = self._rows(self.tokens, fuse(self._weights, self.features), rows, last)
+        for place in range(self._length):
+            best = score(self._weights, self._shape, hidden).argmax(dim=-1)
+            self.slots[place : place + 1] = best
+            if place + 1 < self._length:
+                row = (self.start + self.count + place).view(1)
+                hidden = self._rows(self._ids_here[best], hidden, row, torch.zeros_like(last))
+
+    def _rows(self, tokens: Tensor, hidden: Tensor, slots: Tensor, wanted: Tensor) -> Tensor:
+        """Return the output state of the row `wanted`, [1, H]; write all rows' keys and values."""
+        embeds = self._embedding[tokens].to(self._dtype)
+        rotary = (self._cos[slots], self._sin[slots])
+        query, key, value = project(self._weights, self._shape, embeds, hidden, rotary)
+        self._keys.index_copy_(1, slots, key.transpose(0, 1))
+        self._values.index_copy_(1, slots, value.transpose(0, 1))
+        attended = functional.scaled_dot_product_attention(
+            query[wanted].transpose(0, 1)[None],
+            self._keys[None],
+            self._values[None],
+            attn_mask=(self._places <= slots[wanted])[None],
+            enable_gqa=True,
+        )
+        flat = attended[0].transpose(0, 1).reshape(1, -1)
+        return finish(self._weights, self._shape, flat, hidden[wanted])
+
+
+class GraphRunner(StaticChain):
+    """A head whose chains are replayed; prompts, trees and sampled chains run eagerly."""
+
+    def __init__(self, head: Head, target: TargetInfo, capacity: int, length: int) -> None:
+        """Capture the chain."""
+        super().__init__(head, target, capacity, length)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode():
+            for _ in range(_WARM_UPS):
+                self.run()
+            with torch.cuda.graph(self._graph):
+                self.run()
+
+    def chain(self, tokens: list[int], features: Tensor, start: int, length: int) -> list[int]:
+        """Replay the capture over features, [N, 3 * H]; a prompt, which is longer, runs eagerly."""
+        if len(tokens) > len(self.tokens):
+            return super().chain(tokens, features, start, length)
+        self.load(tokens, features, start)
+        self._graph.replay()
+        return [int(slot) for slot in self.slots.tolist()]

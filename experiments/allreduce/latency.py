@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from experiments.verify_cost.one_gpu import relative_error
-from pipeline.engine.torch import ops
 from pipeline.engine.torch.gpu import rowwise
+from pipeline.engine.torch.kernels import Kernels
 from verify.allreduce import WIDTHS, findings, table, topology
 from verify.gpu.peer_memory.allreduce import PeerAllReduce
 from verify.gpu.peer_memory.latency import Latency, latencies
@@ -36,7 +36,7 @@ def check(peers: PeerAllReduce, device: torch.device, rounds: int) -> dict[str, 
             residual = _drawn(rows, hidden, number, 99, device)
             weight = _drawn(1, hidden, number, 98, device)[0]
             exact = torch.stack([part.double() for part in every]).sum(0)
-            norm, total = ops.add_rms_norm(exact, residual.double(), weight.double(), 1e-5)
+            norm, total = Kernels().add_rms_norm(exact, residual.double(), weight.double(), 1e-5)
             fused = peers.fused(every[rank], residual, weight, 1e-5)
             outs = {
                 "one_shot": (peers.one_shot(every[rank]), exact),

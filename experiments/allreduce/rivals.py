@@ -1,10 +1,8 @@
 """Other projects' all-reduces beside ours, in one run: FlashInfer's fused kernel and SGLang's own.
 
-    PYTHONPATH=SITE:. python -m experiments.allreduce.rivals OUT flashinfer
-    PYTHONPATH=SITE:. python -m experiments.allreduce.rivals OUT sglang
-
-SITE has SGLang 0.5.17 and the FlashInfer that it pins. Both are called as SGLang calls them, and
-checked against float64 first. NVLink multicast stays off: FlashInfer's `trtllm` kernel, never
+`PYTHONPATH=SITE:. python -m experiments.allreduce.rivals OUT flashinfer`, or `... OUT sglang`,
+where SITE has SGLang 0.5.17 and the FlashInfer that it pins. They are called as SGLang calls them,
+and checked against float64 first. NVLink multicast stays off: FlashInfer's `trtllm` kernel, never
 `mnnvl`.
 """
 
@@ -22,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from experiments.verify_cost.one_gpu import relative_error
-from pipeline.engine.torch import ops
 from pipeline.engine.torch.gpu import rowwise
+from pipeline.engine.torch.kernels import Kernels
 from verify.allreduce import topology
 from verify.gpu.peer_memory.allreduce import PeerAllReduce
 from verify.gpu.peer_memory.latency import Latency, latency
@@ -116,7 +114,7 @@ def check(way: Fused, width: int, device: torch.device) -> float:
     drawn = torch.randn(size, generator=draw, device=device).bfloat16()
     weight = torch.rand(HIDDEN, generator=draw, device=device).bfloat16()
     exact = drawn[:-1].double().sum(0)
-    truth = ops.add_rms_norm(exact, drawn[-1].double(), weight.double(), EPS)
+    truth = Kernels().add_rms_norm(exact, drawn[-1].double(), weight.double(), EPS)
     found = way(drawn[dist.get_rank()].clone(), drawn[-1].clone(), weight)
     return max(relative_error(out, true) for out, true in zip(found, truth, strict=True))
 

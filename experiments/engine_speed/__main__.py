@@ -3,9 +3,10 @@
     (cd experiments/engine_speed/llama_cpp && npm install --ignore-scripts)
     python -m experiments.engine_speed [REPETITIONS] [THREADS]
 
-The first line installs llama.cpp; without it, its arm is left out. Arms take turns prompt by
-prompt, so that a slow spell of the machine hits all of them; the ratio of two arms is the median
-over prompts and repetitions of their paired ratios.
+The first line brings llama.cpp, which is left out if it is missing.
+
+Arms take turns prompt by prompt, so that a slow spell of the machine hits all of them; the ratio
+of two arms is the median over prompts and repetitions of their paired ratios.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 The first file has one row per published cell: target, bench, bs, steps, topk, ndt, draft, base
 (tok/s without speculation), tok_s, AL. The second has cells that users published in issues:
 source, target, hw, bs, config, base_tok_s, spec_tok_s, AL. The exit status is 1 if a target's
-error, one cell or one benchmark hidden at a time, is above what
-`experiments/projection/README.md` says.
+error, one cell or one benchmark hidden at a time, is above what `experiments/projection/README.md`
+says.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 r"""Plan a grid here, measure it on a GPU box that has neither Ray nor MLflow, and log it here.
 
-    python -m experiments.sglang_grid.away plan away drafter=none,ngram \
-        verify=extend,graph_captured engine=sglang engine.version=0.5.17 …
+    python -m experiments.sglang_grid.away plan away "drafter=none,ngram" \
+        "verify=extend,graph_captured" engine=sglang engine.version=0.5.17 …
     PYTHONPATH=away/site:$PYTHONPATH \
         python3 -m experiments.sglang_grid.away measure away/plan.pkl OUT
     python -m experiments.sglang_grid.away log OUT [RUNS]
 
-The first writes away/plan.pkl and away/site here, the second runs on the GPU box, the third logs
-to MLflow and writes the report here, in runs/.
+The first writes away/plan.pkl and away/site, the second runs there, and the third writes MLflow and
+report here, in runs/.
 
 The same turns, records and checks as `python -m pipeline`; only the processes differ: SGLang's
 server is one by itself, so that cells run in the measuring process.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from experiments.verify_cost.breakdown_shown import plot, table
 from experiments.verify_cost.target import CONTEXT, chain_step, times
 from verify.base import BuildsStep, VerifyStep
-from verify.breakdown import Breakdown, Floor, Kernel, by_ablation, by_trace, classes
+from verify.breakdown import Breakdown, Floor, Kernel, by_trace
 
 TRACED_STEPS = 6
 EAGER = "extend"  # what the names of eager cells begin with
@@ -32,6 +32,38 @@ class Cell(NamedTuple):
     by_trace: Breakdown | None
     traced_ms: float
     kernels: list[Any]
+
+
+def by_ablation(
+    total_ms: float, silent_ms: float, silent_captured_ms: float, floor: Floor
+) -> Breakdown:
+    """Return the parts from steps that leave something out.
+
+    Args:
+        total_ms: The step.
+        silent_ms: The same step without communication, but with what the host does for it.
+        silent_captured_ms: The same without communication and captured: nothing to launch.
+        floor: The all-reduces alone. Without any there is nobody to wait for, and the step without
+            communication is the step.
+    """
+    if not floor.calls:
+        return Breakdown(silent_captured_ms, 0.0, 0.0, total_ms - silent_captured_ms)
+    launch = max(0.0, silent_ms - silent_captured_ms)
+    wait = total_ms - silent_ms - floor.wire_ms
+    # A step that waits for its host hides communication in the gaps between launches.
+    return Breakdown(silent_captured_ms, floor.wire_ms, max(0.0, wait), launch + min(0.0, wait))
+
+
+def classes(kernels: Sequence[Kernel], num_steps: int) -> dict[str, tuple[float, float]]:
+    """Return calls and own microseconds of each kernel name in a step, the costliest first."""
+    found: dict[str, tuple[float, float]] = {}
+    done = 0.0
+    for kernel in sorted(kernels, key=lambda kernel: (kernel.begin, kernel.end)):
+        calls, spent = found.get(kernel.name, (0.0, 0.0))
+        own = max(0.0, kernel.end - max(kernel.begin, done))
+        found[kernel.name] = (calls + 1 / num_steps, spent + own / num_steps)
+        done = max(done, kernel.end)
+    return dict(sorted(found.items(), key=lambda item: -item[1][1]))
 
 
 def traced(step: VerifyStep, width: int, chrome: Path) -> list[Kernel]:

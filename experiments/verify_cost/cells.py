@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch.distributed as dist
+from torch import Tensor
 
+from pipeline.engine.torch.kernels import Kernels
 from pipeline.engine.torch.llama import Llama, LocalJoin
 from pipeline.engine.torch.parallel.rank import SeparateJoin, VocabularyParallelHead
 from verify.base import BuildsStep, Join, Proof, TargetModel, VerifyStep
@@ -14,6 +16,27 @@ from verify.extend import Extend
 from verify.fused_allreduce import FusedAllreduce
 from verify.gpu.cuda_graph import CudaGraphStep
 from verify.graph_captured import GraphCaptured
+
+if TYPE_CHECKING:
+    from verify.gpu.peer_memory.allreduce import PeerAllReduce
+
+
+class UnfusedJoin:
+    """The same one-shot sum as a kernel of its own: tells fusing from not being the library's."""
+
+    allreduce = "custom"
+
+    def __init__(self, peers: PeerAllReduce, kernels: Kernels) -> None:
+        """Bind the peers' memory and the model's own kernels."""
+        self._peers, self._kernels = peers, kernels
+        self.num_allreduces = self.num_fused = 0
+
+    def __call__(
+        self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the norm of `residual + sum of the ranks' deltas`, and that sum."""
+        self.num_allreduces += 1
+        return self._kernels.add_rms_norm(self._peers.one_shot(delta), residual, weight, eps)
 
 
 @dataclass(frozen=True)
@@ -25,12 +48,11 @@ class OneShot:
     def build(self, model: TargetModel, width: int, threads: int) -> VerifyStep:
         """Capture the step with the unfused sum."""
         from verify.gpu.peer_memory.allreduce import PeerAllReduce
-        from verify.gpu.peer_memory.join import UnfusedJoin
 
         local = cast(Llama, model)
         assert dist.group.WORLD is not None
         peers = PeerAllReduce(dist.group.WORLD, model.device, width * model.shape.hidden_size)
-        join = UnfusedJoin(peers, local.kernels.add_rms_norm)
+        join = UnfusedJoin(peers, local.kernels)
         return CudaGraphStep(model.with_join(join), width)
 
     def contradiction(self, proof: Proof) -> str | None:

@@ -1,8 +1,7 @@
 """What a verify step costs on one GPU: by width, by context, captured and eager, against the floor.
 
-    python -m experiments.verify_cost.one_gpu OUT [--check]
-
-Correctness first; `--check` does only that.
+`python -m experiments.verify_cost.one_gpu OUT [--check]`: correctness first, and with `--check`
+nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from experiments.verify_cost.target import (
     times,
     weight_bytes,
 )
-from pipeline.engine.torch import ops
+from pipeline.engine.torch.kernels import Kernels
 from pipeline.engine.torch.llama import Llama
 from verify.base import BuildsStep, StepInput, VerifyStep
 from verify.breakdown import Floor
@@ -54,7 +53,7 @@ def check(start: int = 300) -> dict[str, float]:
 def _worst(num_layers: int, start: int) -> tuple[float, float]:
     """Return the captured step's worst relative error against float64, and plain torch's."""
     model, exact = target(num_layers, 1024), target(num_layers, 1024, torch.float64)
-    plain = target(num_layers, 1024, kernels=ops)
+    plain = target(num_layers, 1024, kernels=Kernels())
     worst = [0.0, 0.0]
     for width in (1, 4, 8, 16):
         step = CudaGraphStep(model, width)

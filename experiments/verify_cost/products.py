@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from experiments.verify_cost.target import CUDA, copy_bandwidth, graph_ms
-from pipeline.engine.torch.gpu.product import Cut, skinny_linear
+from pipeline.engine.torch.gpu.product import Cut, skinny_product
 
 SHAPES = {
     "qkv": (6144, 4096),
@@ -48,7 +48,7 @@ def speed(num_out: int, depth: int, width: int, cut: Cut | None) -> float:
             if cut is None:
                 functional.linear(x, weight)
             else:
-                skinny_linear(x, weight, cut=cut)
+                skinny_product(x, weight, cut=cut)
 
     return len(weights) * size / graph_ms(run) / 1e6
 

@@ -1,10 +1,7 @@
 """What a verify step costs on several GPUs, by who sums and how, and where its time goes.
 
-    python -m experiments.verify_cost.ranks OUT check
-    python -m experiments.verify_cost.ranks OUT times
-    python -m experiments.verify_cost.ranks OUT contexts
-
-A process each, since torch's peer memory keeps the first group's store. Times need what
+`python -m experiments.verify_cost.ranks OUT check`, `... OUT times`, `... OUT contexts`: a process
+each, since torch's peer memory keeps the first group's store. Times need what
 `experiments.allreduce.latency OUT` wrote.
 """
 

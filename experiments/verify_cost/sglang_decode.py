@@ -1,13 +1,10 @@
 """SGLang's plain captured decode of an 8B-shaped Llama with dummy weights, for comparison.
 
-    python -m experiments.verify_cost.sglang_decode OUT start CELL...
-    python -m experiments.verify_cost.sglang_decode OUT measure
-    python -m experiments.verify_cost.sglang_decode OUT end
-
-`start` starts a server per cell, waits until each has answered, and stops all of them with SIGSTOP,
-so that they use no CPU; `measure` wakes one after the other; `end` ends them. SGLang 0.5.17 must be
-importable. Cells: `tp1`, `tp2_custom`, `tp2_nccl`. Time per token is the slope between a short and
-a long answer, so prefill and HTTP cancel out.
+`python -m experiments.verify_cost.sglang_decode OUT start CELL...` starts a server per cell, waits
+until each has answered, and stops all of them with SIGSTOP, so that they use no CPU; `... measure`
+wakes one after the other; `... end` ends them. SGLang 0.5.17 must be importable. Cells: `tp1`,
+`tp2_custom`, `tp2_nccl`. Time per token is the slope between a short and a long answer, so prefill
+and HTTP cancel out.
 """
 
 from __future__ import annotations

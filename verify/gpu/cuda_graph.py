@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 
 from verify.base import Proof, StepInput, StepOutput, TargetModel
-from verify.device_timer import DeviceTimer
-from verify.padding import pad
+from verify.step import DeviceTimer, pad
 
 # Eager runs before the capture: kernels are compiled and libraries choose their algorithms there.
 _WARM_UPS = 3
@@ -101,7 +100,8 @@ class CudaGraphStep:
 
     def _capture(self) -> None:
         """Warm up beside the current stream, then record; nothing runs while recording."""
-        self._stage(_blank(self._width))
+        rows = torch.zeros(self._width, dtype=torch.int64)  # at the cache's beginning
+        self._stage(StepInput(rows, rows, torch.eye(self._width, dtype=torch.bool), 0))
         side = torch.cuda.Stream(self._model.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._model.device))
         with torch.cuda.stream(side):
@@ -115,9 +115,3 @@ class CudaGraphStep:
             self._run()
         self._allreduces = join.num_allreduces - before[0]
         self._fused = join.num_fused - before[1]
-
-
-def _blank(width: int) -> StepInput:
-    """Return a step to warm up with: it stands at the cache's beginning."""
-    rows = torch.zeros(width, dtype=torch.int64)
-    return StepInput(rows, rows, torch.eye(width, dtype=torch.bool), 0)

@@ -30,11 +30,6 @@ def find_compiler() -> str | None:
     return None
 
 
-def sources(root: Path) -> list[Path]:
-    """The C file to compile, and the headers that it may include."""
-    return [root, *sorted(HERE.glob("*.h"))]
-
-
 def cpu_model() -> str:
     """What -march=native depends on: the machine, the processor's name and its features."""
     try:
@@ -48,7 +43,7 @@ def cpu_model() -> str:
 def library_path(cache: Path, flags: tuple[str, ...] = FLAGS, root: Path = STEP) -> Path:
     """Where the library for this source, flags and this processor lies in the cache folder."""
     digest = hashlib.sha256("\0".join([*flags, cpu_model()]).encode())
-    for path in sources(root):
+    for path in (root, *sorted(HERE.glob("*.h"))):  # and the headers that it may include
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return cache / f"native_{root.stem}-{digest.hexdigest()[:16]}.so"
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from verify.base import CompiledForward, Proof, StepInput, StepOutput, TargetModel
-from verify.padding import pad, unpad
+from verify.step import pad
 
 Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
@@ -19,11 +19,9 @@ Replay = Callable[[StepInput], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 class _CapturedStep:
     """Pads a step to its fixed width, replays the capture, and counts."""
 
-    def __init__(
-        self, replay: Replay, width: int, capture: str, linear: str, attention: str
-    ) -> None:
-        self._replay, self._width = replay, width
-        self._names = (capture, linear, attention)
+    def __init__(self, replay: Replay, width: int, *names: str) -> None:
+        """Bind the replay; `names` are capture, linear and attention of the proof."""
+        self._replay, self._width, self._names = replay, width, names
         self.reset_counts()
 
     def __call__(self, step: StepInput) -> StepOutput:
@@ -31,20 +29,15 @@ class _CapturedStep:
         self._num_steps += 1
         began = time.perf_counter()
         logits, best, margin, features = self._replay(pad(step, self._width))
-        ms = (time.perf_counter() - began) * 1e3
-        return unpad(StepOutput(logits, best, margin, features, ms), len(step.tokens))
+        ms, rows = (time.perf_counter() - began) * 1e3, slice(len(step.tokens))
+        features = None if features is None else features[rows]
+        return StepOutput(logits[rows], best[rows], margin[rows], features, ms)
 
     @property
     def proof(self) -> Proof:
         """Every step was a replay: there is no other way through this class."""
         capture, linear, attention = self._names
-        return Proof(
-            capture=capture,
-            num_verify_steps=self._num_steps,
-            num_captured_steps=self._num_steps,
-            linear=linear,
-            attention=attention,
-        )
+        return Proof(capture, self._num_steps, self._num_steps, linear, attention)
 
     def reset_counts(self) -> None:
         """Start counting at zero."""
@@ -143,13 +136,5 @@ class _Static(nn.Module):
         super().__init__()
         self._forward = model.forward_static
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        start: Tensor,
-        keys: Tensor,
-        values: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self._forward(tokens, positions, mask, start, keys, values)
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self._forward(*tensors)

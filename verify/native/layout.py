@@ -145,7 +145,7 @@ class Layout:
 def check_shape(
     shape: TargetShape, caches: tuple[Tensor, Tensor], captured: tuple[int, ...]
 ) -> None:
-    """Refuse what the C code cannot run.
+    """Refuse what the C code cannot run; caches are keys and values, [L, KV, S, D] float32.
 
     Args:
         shape: The target's shape, or that of a rank's part.

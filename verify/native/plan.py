@@ -97,7 +97,7 @@ class Plan:
         caches = (key_cache, value_cache)
         self._layout = Layout(shape, weights, caches, room, capture_layers, ranks)
         self.ranks, self._shape = ranks, shape
-        self.ways = ("shared_memory", "gloo", "fused") if ranks else ("none",)
+        self.ways: tuple[str, ...] = ("shared_memory", "gloo", "fused") if ranks else ("none",)
         self._plan_at = ctypes.addressof(self._layout.plan)
         self._layout.allocate_scratch(library.native_scratch(self._plan_at))
         self._feature_size = len(capture_layers) * shape.hidden_size
@@ -170,13 +170,12 @@ class Plan:
             features if self._feature_size else None,
         )
 
-    def prefill(self, tokens: Tensor, positions: Tensor, start: int = 0) -> PlanOutput:
+    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
         """Run any number of rows in order, each attending all before it; bits as row by row.
 
         Args:
             tokens: [N] int64.
             positions: [N] int64.
-            start: Slots that the cache already holds.
 
         Returns:
             Logits, best and margin of the last row only ([1, V], [1], [1]); features of all rows.
@@ -192,9 +191,7 @@ class Plan:
             count = len(tokens[rows])
             last = first + count == len(tokens)
             logits_from = count - 1 if last else count
-            self._forward(
-                tokens[rows], positions[rows], None, start + first, logits_from, features[rows]
-            )
+            self._forward(tokens[rows], positions[rows], None, first, logits_from, features[rows])
         return PlanOutput(
             self._logits[:1],
             self._best[:1],
@@ -262,7 +259,7 @@ class Plan:
 
 
 def join_times_us(
-    plan: CompiledForward, size: tuple[int, int], calls: int = _CALLS, repeats: int = _REPEATS
+    plan: CompiledForward, size: tuple[int, int], repeats: int = _REPEATS
 ) -> dict[str, float]:
     """Return microseconds of one sum + residual add + norm of [W, H], for each way to sum.
 
@@ -275,6 +272,6 @@ def join_times_us(
     times: dict[str, list[float]] = {way: [] for way in plans}
     for _ in range(repeats):
         for way, each in plans.items():
-            seconds = each.join(delta, residual, weight, calls)[2]
-            times[way].append(seconds / calls * 1e6)
+            seconds = each.join(delta, residual, weight, _CALLS)[2]
+            times[way].append(seconds / _CALLS * 1e6)
     return {way: min(found) for way, found in times.items()}

@@ -27,9 +27,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from drafters.eagle3.data.corpus import Corpus, Sample
-from drafters.eagle3.data.decontaminate import Decontaminator
 from drafters.eagle3.data.generate import Writing, without_loop, write
-from drafters.eagle3.data.prompts import Maker, PromptSource, Template
+from drafters.eagle3.data.prompts import Decontaminator, Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
 from pipeline.config.messages import guarded
 

@@ -1,9 +1,9 @@
-"""Make training prompts from a data set or from the target itself, and read its chat template."""
+"""Training prompts: from a data set or the target itself, apart from all that is measured."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from drafters.eagle3.data.generate import Writing, write
 from drafters.eagle3.train.target import Target, Tokenizer
 
+RUN = 10  # tokens in a row that no two texts share by chance
 SEEDS_APART = 1_000_003  # parts of one seed, before another seed begins
 _MARK = "\N{OBJECT REPLACEMENT CHARACTER}mark\N{OBJECT REPLACEMENT CHARACTER}"
 
@@ -42,7 +43,6 @@ class PromptSource(Protocol):
 
         Returns nothing when the source is exhausted.
         """
-        ...
 
 
 class Workload(Hashable, Protocol):
@@ -50,7 +50,6 @@ class Workload(Hashable, Protocol):
 
     def load(self, target: Any, cache: Path) -> Sequence[Any]:
         """Return prompts; each has `tokens`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -159,3 +158,38 @@ class Template:
         ):
             tail += 1
         return tuple(prompt[begin : end - tail])
+
+
+class Decontaminator:
+    """Keeps training prompts apart: from each other, and from every prompt that is measured."""
+
+    def __init__(self, template: Template, measured: Iterable[Sequence[int]]) -> None:
+        """Remember the runs of tokens of the prompts that are measured.
+
+        Args:
+            template: Its tokens are shared by all prompts and count for nothing.
+            measured: Token ids of each, template applied.
+        """
+        self._template = template
+        self._seen: set[tuple[int, ...]] = set()
+        self._runs: set[tuple[int, ...]] = set()
+        for prompt in measured:
+            self._runs.update(_runs(template.unwrap(prompt)))
+        self.repeated = self.overlapping = 0
+
+    def admit(self, prompt: Sequence[int]) -> bool:
+        """Say whether a prompt may be trained on, and remember it if so; count why not."""
+        text = self._template.unwrap(prompt)
+        if text in self._seen:
+            self.repeated += 1
+            return False
+        if not self._runs.isdisjoint(_runs(text)):
+            self.overlapping += 1
+            return False
+        self._seen.add(text)
+        return True
+
+
+def _runs(text: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """Return every run of `RUN` tokens; a shorter text is one run."""
+    return {text[first : first + RUN] for first in range(max(len(text) - RUN, 0) + 1)}

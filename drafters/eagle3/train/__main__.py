@@ -16,7 +16,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,23 +50,12 @@ class Log(Protocol):
 
     def begin(self, name: str, params: Mapping[str, str]) -> None:
         """Begin, or go on with the run of this name."""
-        ...
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Take values at a step."""
-        ...
 
     def end(self, folder: Path) -> None:
         """Take the finished head's folder."""
-        ...
-
-
-class Evaluate(Protocol):
-    """Measures a head's accept length outside training."""
-
-    def __call__(self, folder: Path, cache: Path) -> dict[str, float]:
-        """Return metrics of the head in `folder`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,14 +87,11 @@ class Run:
         sys.stderr.write(f"step {step} of {total}: {shown}\n")
 
     def teach(self, head: Head, scale: Tensor) -> tuple[Head, dict[str, float]]:
-        """Train a head, and examine it on the samples that were kept back.
+        """Return the trained head, and what it makes of the samples that were kept back.
 
         Args:
-            head: Where training begins.
-            scale: [3 * H] float32, the usual size of each feature channel.
-
-        Returns:
-            The trained head, and its metrics by name.
+            head: What to start from.
+            scale: [3 * H] float32, the usual size of its features' channels.
         """
         layers = capture_layers(head.capture_ids, self.target.shape.num_layers)
         teacher = Teacher(self.target, head.vocab, layers, self.course.most_tokens)
@@ -154,7 +140,7 @@ def _publish(
 ) -> None:
     """Write the head, measure it, and write how it came about into its folder."""
     place = run.folder / "head"
-    evaluate: Evaluate | None = parts["evaluate"]
+    evaluate: Callable[[Path, Path], dict[str, float]] | None = parts["evaluate"]
     save_head(head, place, getattr(torch, config.dtype))
     if evaluate is not None:
         measured = evaluate(place, parts["cache"])

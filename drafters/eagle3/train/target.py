@@ -7,7 +7,7 @@ captures a decoding step of one batch on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -28,15 +28,12 @@ class Tokenizer(Protocol):
     @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end a response."""
-        ...
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return a text's token ids."""
-        ...
 
     def render(self, messages: Sequence[dict[str, str]]) -> str:
         """Return a conversation with the chat template applied."""
-        ...
 
 
 class Checkpoint(Protocol):
@@ -50,15 +47,12 @@ class Checkpoint(Protocol):
 
     def shape(self) -> TargetShape:
         """Return the model's shape."""
-        ...
 
     def tensor(self, name: str) -> Tensor:
-        """Return a tensor by its Hugging Face name: a matrix [out, in] or a norm [H]."""
-        ...
+        """Return a matrix, [out, in], or a norm, [H], by its Hugging Face name."""
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer."""
-        ...
 
 
 class States(NamedTuple):
@@ -91,7 +85,7 @@ class KV(NamedTuple):
     values: list[Tensor]
 
     def take(self, rows: Tensor) -> KV:
-        """Return the cache of some sequences."""
+        """Return the cache of some sequences, whose numbers are [B] int64."""
         return KV([part[rows] for part in self.keys], [part[rows] for part in self.values])
 
 
@@ -231,13 +225,7 @@ class Target:
         return hidden + functional.linear(functional.silu(gate) * up, layer.down)
 
 
-class _Load(Protocol):
-    """Loads tensors by name, stacked."""
-
-    def __call__(self, *names: str) -> Tensor: ...
-
-
-def _layer(load: _Load, number: int) -> _Layer:
+def _layer(load: Callable[..., Tensor], number: int) -> _Layer:
     prefix = f"model.layers.{number}"
     return _Layer(
         input_norm=load(f"{prefix}.input_layernorm"),

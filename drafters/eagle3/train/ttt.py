@@ -163,7 +163,7 @@ class DraftHead(nn.Module):
 
 
 def accept_length(marks: StepMetrics) -> tuple[Tensor, Tensor]:
-    """Return the accepted draft tokens and the drafts of all chains, [] int64 each.
+    """Return accepted draft tokens and drafts, [] int64 each, for chains of all steps.
 
     A draft starts at every row whose first token belongs to an answer, as a chain would if every
     step committed one token; the ratio plus 1 estimates the accept length.

@@ -36,10 +36,7 @@ class TorchEngine:
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
-        allowed = {
-            "device": ("auto", "cpu", "cuda"),
-            "native": ("auto", "off", "require"),
-        }
+        allowed = {"device": ("auto", "cpu", "cuda"), "native": ("auto", "off", "require")}
         for setting, values in allowed.items():
             if getattr(self, setting) not in values:
                 raise ValueError(
@@ -52,7 +49,7 @@ class TorchEngine:
         """Refuse what this engine cannot run.
 
         Raises:
-            ValueError: The drafter, verify backend, sampling or parallelism is not for this engine.
+            ValueError: The drafter, the verify backend, the sampling or the parallelism.
         """
         for setting, part, ability in (
             ("drafter", cell.drafter, Proposes),

@@ -13,11 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.engine.torch import ops
-from pipeline.engine.torch.kernels import Kernels, kernels_for
-from pipeline.engine.torch.ops import Rows
+from pipeline.engine.torch.kernels import Kernels, Rows, kernels_for, rotary_table
 from verify.base import CompiledForward, Join, StepInput, StepOutput, TargetShape
-from verify.device_timer import DeviceTimer
+from verify.step import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
 
@@ -68,7 +66,7 @@ class LocalJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + delta` by `weight`, [H], and that sum, both [W, H]."""
+        """Return the norm of `residual + delta`, [W, H], and that sum; `weight` is [H]."""
         return self._kernels.add_rms_norm(delta, residual, weight, eps)
 
 
@@ -94,29 +92,18 @@ class Llama:
 
         Kernels are by default the fastest for the cache's device and type.
         """
-        self.shape = shape
-        self.weights = weights
-        self.cache = cache
+        self.shape, self.weights, self.cache = shape, weights, cache
         self.capture_layers = capture_layers
-        self.kernels = kernels or kernels_for(cache.keys.device, cache.keys.dtype)
+        self.caches, self.device = (cache.keys, cache.values), cache.keys.device
+        self.kernels = kernels or kernels_for(self.device, cache.keys.dtype)
+        self.linear, self.attention = weights.linear, self.kernels.attention
         self.join: Join = join or LocalJoin(self.kernels)
-        self.device = cache.keys.device
         self.num_kv_heads = cache.keys.shape[1]
         self.num_heads = self.num_kv_heads * shape.num_heads // shape.num_kv_heads
-        table = ops.rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
+        table = rotary_table(cache.capacity, shape.head_dim, shape.rope_theta)
         self._cos, self._sin = (part.to(self.device) for part in table)
         self._timer = DeviceTimer(self.device)
         self.plan: CompiledForward | None = None
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product runs."""
-        return self.weights.linear
-
-    @property
-    def attention(self) -> str:
-        """Which attention runs."""
-        return self.kernels.ATTENTION
 
     def with_join(self, join: Join) -> Llama:
         """Return the same weights and cache with another end of each block."""
@@ -124,21 +111,17 @@ class Llama:
         other.join = join
         return other
 
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of the cache, [L, KV, S, D] each."""
-        return self.cache.keys, self.cache.values
-
     def forward(self, step: StepInput) -> StepOutput:
         """Run the rows of a step eagerly; looks at the slots in use and no others."""
         self._timer.start()
         tokens, positions, mask = (part.to(self.device) for part in step[:3])
         start = torch.tensor(step.start, device=self.device)
-        rows = self.rows(tokens, positions, mask, start, step.start + len(tokens))
-        logits, features = self.run(rows, *self.caches)
-        best, margin = self.kernels.best_and_margin(logits)
+        logits, best, margin, features = self.forward_static(
+            tokens, positions, mask, start, *self.caches, num_slots=step.start + len(tokens)
+        )
         self._timer.stop()
-        return StepOutput(logits, best.cpu(), margin.cpu(), features, self._timer.ms())
+        kept = features if self.capture_layers else None
+        return StepOutput(logits, best.cpu(), margin.cpu(), kept, self._timer.ms())
 
     def forward_static(
         self,
@@ -148,63 +131,34 @@ class Llama:
         start: Tensor,
         keys: Tensor,
         values: Tensor,
+        num_slots: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the rows of a step over the whole cache, in shapes that a capture can replay.
+        """Run the rows of a step in shapes that a capture can replay.
 
-        Args:
-            tokens: [W] int64; all tensors are on the device.
-            positions: [W] int64.
-            mask: [W, W] bool: row may attend row.
-            start: [] int64, slots in use before the step.
-            keys: [L, KV, S, D], the cache; written at the step's slots.
-            values: [L, KV, S, D].
-
-        Returns:
-            Logits [W, V] float32, best [W] int64, margin [W] float32 and features [W, C * H]
-            float32, [W, 0] without capture layers.
-        """
-        rows = self.rows(tokens, positions, mask, start, self.cache.capacity)
-        logits, features = self.run(rows, keys, values)
-        best, margin = self.kernels.best_and_margin(logits)
-        if features is None:
-            features = logits.new_empty(tokens.shape[0], 0)
-        return logits, best, margin, features
-
-    def rows(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor, start: Tensor, num_slots: int
-    ) -> Rows:
-        """Put a step into the form that layers use; all tensors are on the device.
-
-        Args:
-            tokens: [W] int64.
-            positions: [W] int64.
-            mask: [W, W] bool: row may attend row.
-            start: [] int64, slots in use before the step.
-            num_slots: Slots to look at.
+        Arguments and results are those of `TargetModel`: tokens [W] to logits [W, V]. `num_slots`
+        are looked at, by default the whole cache.
         """
         rotary = (self._cos[positions], self._sin[positions])
-        dtype = self.cache.keys.dtype
-        return self.kernels.step_rows(tokens, mask, start, num_slots, rotary, dtype)
+        most, dtype = num_slots or self.cache.capacity, self.cache.keys.dtype
+        rows = self.kernels.step_rows(tokens, mask, start, most, rotary, dtype)
+        logits, features = self._run(rows, keys, values)
+        return logits, *self.kernels.best_and_margin(logits), features
 
-    def run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return logits, [W, V] float32, and features, [W, C * H]; writes keys and values."""
+    def _run(self, rows: Rows, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits, [W, V] float32, and features, [W, C * H]; write keys and values."""
         weights, eps = self.weights, self.shape.rms_norm_eps
         residual = weights.embedding[rows.tokens]
         x = self.kernels.rms_norm(residual, weights.layers[0].input_norm, eps)
-        captured = []
+        captured = [residual.new_empty(residual.shape[0], 0)]
         next_norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.norm]
         for number, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
             if number in self.capture_layers:
                 captured.append(residual)
-            attended = self._attend(layer, x, rows, keys[number], values[number])
-            x, residual = self.join(attended, residual, layer.post_norm, eps)
+            cache = (keys[number], values[number])
+            attended = self.kernels.attend(layer.qkv(x), rows, *cache, self.num_heads)
+            x, residual = self.join(layer.output(attended), residual, layer.post_norm, eps)
             x, residual = self.join(layer.down(layer.gated(x)), residual, next_norm, eps)
-        return weights.head(x).float(), torch.cat(captured, dim=-1).float() if captured else None
-
-    def _attend(self, layer: Layer, x: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the attention block's output, [W, H]; keys and values are this layer's."""
-        attended = self.kernels.attend(layer.qkv(x), rows, keys, values, self.num_heads)
-        return layer.output(attended)
+        return weights.head(x).float(), torch.cat(captured, dim=-1).float()
 
 
 class KVCache:

@@ -3,86 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from verify.base import StepInput, StepOutput
-from verify.native.plan import PlanOutput
 
 # Rows of one eager prefill forward: a [rows, slots] mask and logits stay small.
 CHUNK = 512
+# Reads a prompt into an empty cache; returns what the two functions below do.
+Prefill = Callable[[Sequence[int]], StepOutput]
+_Planned = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor | None]]
 
 
-class Prefill(Protocol):
-    """Reads a prompt into an empty cache."""
+def eager_prefill(forward: Callable[[StepInput], StepOutput], tokens: Sequence[int]) -> StepOutput:
+    """Read a prompt from slot 0 on by a model's eager forward, in chunks.
 
-    def __call__(self, tokens: Sequence[int]) -> StepOutput:
-        """Return the last row's logits, best and margin, and the features of every row."""
-
-
-class Forwards(Protocol):
-    """A model's eager forward, on one rank or on several."""
-
-    def forward(self, step: StepInput) -> StepOutput:
-        """Run the step's rows and write their keys and values."""
-
-
-class ReadsPrompts(Protocol):
-    """A compiled forward, on one rank or on several."""
-
-    def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Run the rows in order, each attending all before it.
-
-        Args:
-            tokens: [N] int64.
-            positions: [N] int64.
-
-        Returns:
-            Logits, best and margin of the last row ([1, V], [1], [1]); features of all rows.
-        """
-
-
-class EagerPrefill:
-    """Prefill by the model's eager forward, in chunks."""
-
-    def __init__(self, model: Forwards) -> None:
-        """Bind the model."""
-        self._model = model
-
-    def __call__(self, tokens: Sequence[int]) -> StepOutput:
-        """Read the prompt from slot 0 on."""
-        features = []
-        for start in range(0, len(tokens), CHUNK):
-            chunk = torch.tensor(tokens[start : start + CHUNK])
-            mask = torch.ones(len(chunk), len(chunk), dtype=torch.bool).tril()
-            out = self._model.forward(
-                StepInput(chunk, torch.arange(len(chunk)) + start, mask, start)
-            )
+    Returns:
+        The last row's logits, best and margin ([1, V], [1], [1]), and the features of every row.
+    """
+    features = []
+    for start in range(0, len(tokens), CHUNK):
+        chunk = torch.tensor(tokens[start : start + CHUNK])
+        mask = torch.ones(len(chunk), len(chunk), dtype=torch.bool).tril()
+        out = forward(StepInput(chunk, torch.arange(len(chunk)) + start, mask, start))
+        if out.features is not None:
             features.append(out.features)
-        kept = [part for part in features if part is not None]
-        return StepOutput(
-            out.logits[-1:],
-            out.best[-1:],
-            out.margin[-1:],
-            torch.cat(kept) if kept else None,
-            out.device_ms,
-        )
+    every = torch.cat(features) if features else None
+    return StepOutput(out.logits[-1:], out.best[-1:], out.margin[-1:], every, out.device_ms)
 
 
-class PlannedPrefill:
-    """Prefill by the compiled forward."""
-
-    def __init__(self, plan: ReadsPrompts) -> None:
-        """Bind the plan."""
-        self._plan = plan
-
-    def __call__(self, tokens: Sequence[int]) -> StepOutput:
-        """Read the prompt from slot 0 on."""
-        began = time.perf_counter()
-        logits, best, margin, features = self._plan.prefill(
-            torch.tensor(tokens), torch.arange(len(tokens))
-        )
-        return StepOutput(logits, best, margin, features, (time.perf_counter() - began) * 1e3)
+def planned_prefill(prefill: _Planned, tokens: Sequence[int]) -> StepOutput:
+    """Read a prompt from slot 0 on by a plan's `prefill`; return what `eager_prefill` does."""
+    began = time.perf_counter()
+    out = prefill(torch.tensor(tokens), torch.arange(len(tokens)))
+    return StepOutput(*out, (time.perf_counter() - began) * 1e3)

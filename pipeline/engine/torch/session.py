@@ -14,15 +14,14 @@ from pipeline.engine.sglang.arguments import deploy_elsewhere
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.llama import KVCache, Llama
 from pipeline.engine.torch.parallel.leader import ParallelLlama
-from pipeline.engine.torch.prefill import EagerPrefill, PlannedPrefill, Prefill, ReadsPrompts
+from pipeline.engine.torch.parallel.shards import shards
+from pipeline.engine.torch.prefill import Prefill, eager_prefill, planned_prefill
 from pipeline.engine.torch.threads import available_cores, calibrated_threads
-from pipeline.engine.torch.weights import DenseLoader, PackedLoader, dense_weights, packed_weights
+from pipeline.engine.torch.weights import DenseLoader, PackedLoader
 from pipeline.machine.cache import cache_root
 from pipeline.workload.prompts import Prompt
 from verify.base import BuildsStep, Proof, TargetShape, VerifyStep
 from verify.native.build import find_compiler, load_source
-from verify.native.build import load as load_native
-from verify.native.plan import Plan
 
 if TYPE_CHECKING:
     from pipeline.cell.cell import Cell
@@ -102,13 +101,15 @@ class TorchSession:
         self._threads = self._threads or self._calibrate(shape)
         torch.set_num_threads(self._threads)
         self._model = self._load(shape, capacity, width, layers)
-        if self._packed and isinstance(self._model, Llama):
-            self._model.plan = self._plan(self._model.cache, width, layers, self._threads)
+        # The fastest prefill that there is; all verify backends get the same one.
+        prefill: Prefill = partial(eager_prefill, self._model.forward)
+        if self._model.plan is not None:
+            prefill = partial(planned_prefill, self._model.plan.prefill)
         self._step = self._built(cast(BuildsStep, cell.verify), width)
         self._proposer = drafter.start(self._target_info(capacity))
         stops = () if cell.target.is_random else self._checkpoint.tokenizer().stop_ids
         self._decoder = Decoder(
-            self._prefill(),
+            prefill,
             self._step,
             self._proposer,
             self._model.cache,
@@ -135,63 +136,20 @@ class TorchSession:
         self, shape: TargetShape, capacity: int, width: int, layers: tuple[int, ...]
     ) -> Llama | ParallelLlama:
         """Bind the weights in the form that this device runs, on as many ranks as the cell has."""
-        world = self._cell.parallelism.tp
-        if world > 1:
-            return ParallelLlama(
-                self._loader(capacity, width, layers), shape, world, self._device.type
-            )
-        cache = KVCache(shape, capacity, self._dtype, self._device, shape.num_kv_heads)
-        tensor = self._checkpoint.tensor
+        world, checkpoint = self._cell.parallelism.tp, self._checkpoint
+        loader: Loads = DenseLoader(checkpoint, capacity, self._dtype, layers)
         if self._packed:
-            library = load_native(self._cache_root)
-            weights = packed_weights(shape, tensor, self._packed, library, self._threads)
-        else:
-            weights = dense_weights(shape, tensor, self._dtype, self._device)
-        return Llama(shape, weights, cache, layers)
-
-    def _loader(self, capacity: int, width: int, layers: tuple[int, ...]) -> Loads:
-        """Return what loads one rank's part."""
-        if not self._packed:
-            return DenseLoader(self._checkpoint, capacity, self._dtype, layers)
-        return PackedLoader(
-            cast("Checkpoint", self._checkpoint),
-            capacity,
-            width,
-            self._threads,
-            self._cache_root,
-            layers,
-        )
+            published, root = cast("Checkpoint", checkpoint), self._cache_root
+            loader = PackedLoader(published, capacity, width, self._threads, root, layers)
+        if world > 1:
+            return ParallelLlama(loader, shape, world, self._device.type)
+        return loader(shards(shape, world)[0], self._device)
 
     def _built(self, backend: BuildsStep, width: int) -> VerifyStep:
         """Build the verify step on all ranks."""
         if isinstance(self._model, ParallelLlama):
             return self._model.build(backend, width, self._threads)
         return backend.build(self._model, width, self._threads)
-
-    def _plan(self, cache: KVCache, width: int, layers: tuple[int, ...], threads: int) -> Plan:
-        """Compile the whole forward for this CPU."""
-        assert self._packed is not None
-        norms = {
-            name: self._checkpoint.tensor(name)
-            for name in self._checkpoint.names
-            if name not in self._packed
-        }
-        return Plan(
-            self._checkpoint.shape(),
-            {**norms, **self._packed},
-            cache.keys,
-            cache.values,
-            threads=threads,
-            max_width=width,
-            capture_layers=layers,
-            library=load_native(self._cache_root),
-        )
-
-    def _prefill(self) -> Prefill:
-        """Return the fastest prefill that there is; all verify backends get the same one."""
-        if self._model.plan is not None:
-            return PlannedPrefill(cast(ReadsPrompts, self._model.plan))
-        return EagerPrefill(self._model)
 
     def _calibrate(self, shape: TargetShape) -> int:
         """Measure which number of threads decodes fastest; without kernels, leave it to torch.
@@ -204,9 +162,12 @@ class TorchSession:
         if world > 1:
             return max(1, available_cores() // world)
         cache = KVCache(shape, 64, self._dtype, self._device, shape.num_kv_heads)
+        (whole,), packed = shards(shape, world), self._packed
+        checkpoint = cast("Checkpoint", self._checkpoint)
 
         def decode_seconds(threads: int) -> float:
-            plan, seconds = self._plan(cache, 1, (), threads), []
+            loader = PackedLoader(checkpoint, cache.capacity, 1, threads, self._cache_root)
+            plan, seconds = loader.plan(whole, packed, cache), []
             step = (torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
             for start in range(CALIBRATION_STEPS):
                 began = time.perf_counter()
@@ -226,10 +187,20 @@ class TorchSession:
         return find_compiler() is not None
 
     def _compute_dtype(self) -> torch.dtype:
-        """Return the type of the cache and of dense weights."""
-        if self._cell.target.dtype != "auto":
-            return cast(torch.dtype, getattr(torch, self._cell.target.dtype))
-        return torch.bfloat16 if self._device.type == "cuda" else torch.float32
+        """Return the type of the cache and of dense weights.
+
+        Raises:
+            ValueError: The C kernels are to compute in another type than theirs.
+        """
+        wanted = self._cell.target.dtype
+        if wanted == "auto":
+            return torch.bfloat16 if self._device.type == "cuda" else torch.float32
+        if self._packed and wanted != "float32":
+            raise ValueError(
+                f"target.dtype={wanted}: packed weights are summed in float32; set"
+                " target.dtype=auto or engine.native=off"
+            )
+        return cast(torch.dtype, getattr(torch, wanted))
 
 
 def _device(setting: str) -> torch.device:

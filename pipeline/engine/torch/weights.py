@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,14 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch import ops
-from pipeline.engine.torch.kernels import Kernels, kernels_for
+from pipeline.engine.torch.kernels import Kernels, kernels_for, silu_and_multiply
 from pipeline.engine.torch.llama import KVCache, Layer, Llama, Matrix, Weights
 from pipeline.engine.torch.parallel.shards import Shard
 from verify.base import TargetShape
 from verify.native.build import load as load_native
-from verify.native.linear import Linear
-from verify.native.packed import Packed
+from verify.native.packed import Linear, Packed
 from verify.native.plan import Plan, memory_sizes
 from verify.native.ranks import Place, RankMemory
 
@@ -50,7 +48,7 @@ def dense_weights(
 
     Args:
         shape: The target's shape.
-        tensor: Gives a tensor by its Hugging Face name: matrices [out, in], norms [H].
+        tensor: Gives a matrix, [out, in], or a norm, [H], by its Hugging Face name.
         dtype: Type of the weights and of the residual stream.
         device: Where they go.
         kernels: What multiplies; by default the fastest for the device and type.
@@ -76,7 +74,7 @@ def dense_weights(
         layers=_layers(shape, load, matrix, gated),
         norm=load(NORM),
         head=lambda x: run.logits(x, head),
-        linear=f"{run.NAME} {str(dtype).removeprefix('torch.')}",
+        linear=f"{run.name} {str(dtype).removeprefix('torch.')}",
     )
 
 
@@ -89,8 +87,7 @@ def packed_weights(
 ) -> Weights:
     """Return weights whose matrices stay in their published blocks, unpacked inside the product.
 
-    Norms, [H], and the rows of the embedding, [V, H], that a step looks up are read from the
-    float32 tensors.
+    Norms, [H], and the embedding's rows that a step looks up, [V, H], are float32 tensors.
     """
 
     def matrix(*names: str) -> Matrix:
@@ -98,7 +95,7 @@ def packed_weights(
 
     def gated(*names: str) -> Matrix:
         both = matrix(*names)
-        return lambda x: ops.silu_and_multiply(both(x))
+        return lambda x: silu_and_multiply(both(x))
 
     head = packed[EMBEDDING if shape.tie_word_embeddings else HEAD]
     formats = sorted({block.fmt for block in packed.values()})
@@ -164,9 +161,8 @@ class DenseLoader:
         """Return the target with this rank's weights and cache."""
         shape = shard.shape
         tensors = shard.of(lambda name: self.checkpoint.tensor(name, device))
-        # The head is this rank's rows, so it is a matrix of its own even where it is tied.
-        untied = replace(shape, tie_word_embeddings=False)
-        weights = dense_weights(untied, tensors, self.dtype, device)
+        # Of several ranks' heads each is some rows, so a matrix of its own even where it is tied.
+        weights = dense_weights(shard.own_shape, tensors, self.dtype, device)
         cache = KVCache(shape, self.capacity, self.dtype, device, len(shard.kv_heads))
         return Llama(shape, weights, cache, self.capture_layers)
 
@@ -200,19 +196,26 @@ class PackedLoader:
         cache = KVCache(shape, self.capacity, torch.float32, device, shape.num_kv_heads)
         weights = packed_weights(shape, tensor, packed, library, self.threads)
         model = Llama(shard.shape, weights, cache, self.capture_layers)
-        norms = {name: tensor(name) for name in self.checkpoint.names if name not in whole}
-        model.plan = Plan(
-            shape,
-            {**norms, **packed},
-            cache.keys,
-            cache.values,
+        model.plan = self.plan(shard, packed, cache)
+        return model
+
+    def plan(self, shard: Shard, packed: Mapping[str, Packed], cache: KVCache) -> Plan:
+        """Compile the whole forward of a rank over its blocks and cache.
+
+        Raises:
+            ValueError: There is no compiler, or the target's shape cannot be run.
+        """
+        names = (name for name in self.checkpoint.names if name not in packed)
+        return Plan(
+            shard.own_shape,
+            {**{name: self.checkpoint.tensor(name) for name in names}, **packed},
+            *(cache.keys, cache.values),
             threads=self.threads,
             max_width=self.width,
             capture_layers=self.capture_layers,
-            library=library,
+            library=load_native(self.cache_root),
             ranks=self._memory(shard),
         )
-        return model
 
     def _memory(self, shard: Shard) -> RankMemory | None:
         """Meet the other ranks, if there are any, in memory that all of them map."""

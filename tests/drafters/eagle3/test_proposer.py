@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from drafters.base import Context, TargetInfo
-from drafters.eagle3.cuda_graph import GraphRunner, StaticChain
 from drafters.eagle3.drafter import Eagle3
 from drafters.eagle3.model import finish, fuse, project, rotary_table, score
 from drafters.eagle3.native import NativeRunner
 from drafters.eagle3.proposer import DraftTree, Eagle3Proposer
-from drafters.eagle3.runner import EagerRunner
+from drafters.eagle3.runner import EagerRunner, GraphRunner, StaticChain
 from tests.drafters.eagle3.heads import SHAPE, random_head
 from verify.base import TargetShape
 from verify.native import build

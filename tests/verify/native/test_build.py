@@ -5,7 +5,7 @@ import torch
 
 from tests.verify.native.llama import random_packed
 from verify.native import build
-from verify.native.linear import Linear
+from verify.native.packed import Linear
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,7 @@ import torch
 
 from tests.verify.native.dequantized import dequantize
 from tests.verify.native.llama import random_packed
-from verify.native.linear import Linear
-from verify.native.packed import FORMATS
+from verify.native.packed import FORMATS, Linear
 
 ROWS, COLS = 45, 160  # outputs that fill no tile shape evenly; five blocks of columns
 

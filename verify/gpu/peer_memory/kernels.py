@@ -13,7 +13,7 @@ import triton.language as tl
 
 from verify.gpu.launch import begin, wait
 
-# What marks a word as not yet written: see buffers.EMPTY.
+# What marks a word as not yet written: see allreduce.EMPTY.
 _EMPTY = tl.constexpr(-1)
 _OTHER_NAN = tl.constexpr(0x7FFF7FFF)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from verify.gpu.peer_memory.allreduce import PeerAllReduce
-from verify.gpu.peer_memory.join import AddNorm
 
+AddNorm = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 _CALLS = 64  # in one measurement; even, since slots take turns
 _REPEATS = 12
 _WARM_UPS = 3
@@ -33,7 +33,7 @@ class Latency(NamedTuple):
 def torch_add_rms_norm(
     delta: Tensor, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the norm of `residual + delta`, and that sum, [W, H] each, by torch's kernels."""
+    """Return the norm of `residual + delta`, [W, H], and that sum, by torch's own kernels."""
     total = residual + delta
     return functional.rms_norm(total, (total.shape[-1],), weight, eps), total
 
@@ -80,7 +80,7 @@ def latency(run: Callable[[], object], message: Tensor) -> Latency:
 
     Args:
         run: One call, on this rank as on all others.
-        message: What it sums, [W, H]; overwritten.
+        message: [W, H] bf16, what it sums.
     """
 
     def chain() -> None:

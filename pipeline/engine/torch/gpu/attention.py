@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.engine.torch.ops import Rows
+from pipeline.engine.torch.kernels import Rows
 from verify.gpu.launch import begin, overlap, wait
 
 _PIECE = 32  # slots that are looked at together

@@ -30,7 +30,7 @@ class CudaKernel:
         self._config.numAttrs = 1
 
     def __call__(self, grid: int, block: int, *arguments: Tensor | int) -> None:
-        """Launch on the current stream; integers are passed as 32 bits."""
+        """Launch on the current stream; tensors, [...], pass as pointers, integers as 32 bits."""
         values = tuple(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments)
         types = tuple(ctypes.c_void_p if isinstance(a, Tensor) else ctypes.c_int for a in arguments)
         self._config.gridDimX, self._config.blockDimX = grid, block

@@ -40,7 +40,7 @@ class Cut(NamedTuple):
 
 
 def takes(weight: Tensor) -> bool:
-    """Return whether the kernel can read a matrix, [out, in]."""
+    """Whether the kernel can read this matrix, [out, in]."""
     return weight.dtype == torch.bfloat16 and weight.shape[1] % _PIECE == 0
 
 
@@ -58,8 +58,12 @@ def cut_for(num_rows: int, num_out: int) -> Cut:
     return Cut(1, 8, 4, 3) if num_out <= 8192 else Cut(1, 8, 6, 2)
 
 
-def skinny_linear(
-    x: Tensor, weight: Tensor, out_dtype: torch.dtype = torch.bfloat16, cut: Cut | None = None
+def skinny_product(
+    x: Tensor,
+    weight: Tensor,
+    out_dtype: torch.dtype = torch.bfloat16,
+    gated: bool = False,
+    cut: Cut | None = None,
 ) -> Tensor:
     """Return x, [W, in] with W up to 16, times the transpose of `weight`, [out, in].
 
@@ -67,24 +71,10 @@ def skinny_linear(
         x: bf16, contiguous.
         weight: bf16, contiguous.
         out_dtype: bfloat16 or float32.
+        gated: `weight` is [2 * out, in], gates first: return silu(gate) * up.
         cut: How to divide the work; by default what was measured best.
     """
-    return _launch(x, weight, out_dtype, cut or cut_for(len(x), len(weight)), gated=False)
-
-
-def skinny_gated(x: Tensor, weight: Tensor, cut: Cut | None = None) -> Tensor:
-    """Return silu(gate) * up for x, [W, in] with W up to 16, and `weight`, [2 * out, in].
-
-    Args:
-        x: bf16, contiguous.
-        weight: bf16, contiguous; gates first.
-        cut: How to divide the work; by default what was measured best.
-    """
-    return _launch(x, weight, torch.bfloat16, cut or cut_for(len(x), len(weight)), gated=True)
-
-
-def _launch(x: Tensor, weight: Tensor, out_dtype: torch.dtype, cut: Cut, gated: bool) -> Tensor:
-    """Run the kernel."""
+    cut = cut or cut_for(len(x), len(weight))
     num_out, depth = weight.shape[0] // (1 + gated), weight.shape[1]
     out = torch.empty((len(x), num_out), dtype=out_dtype, device=x.device)
     kernel = cuda_kernel(

@@ -22,11 +22,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.llama import KVCache, Weights
+from pipeline.engine.torch.llama import KVCache
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.rank import Loads, Ranks, follow, packed
 from pipeline.engine.torch.parallel.shards import shards
-from verify.base import BuildsStep, Join, Proof, StepInput, StepOutput, TargetShape, VerifyStep
+from verify.base import BuildsStep, Proof, StepInput, StepOutput, TargetShape, VerifyStep
 from verify.native.plan import Plan, PlanOutput
 from verify.ranks import ENVIRONMENT
 
@@ -40,6 +40,8 @@ class ParallelLlama:
 
     Attributes:
         local: Rank 0's part.
+        weights: Rank 0's; the embedding is whole on every rank.
+        linear: Which matrix product runs.
         cache: The cache of all ranks: what is kept here is kept on every rank.
         plan: The compiled forward of all ranks, where each has one.
     """
@@ -80,6 +82,7 @@ class ParallelLlama:
         self._closing = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
         self.local = ranks.join(0)
+        self.weights, self.linear = self.local.weights, self.local.linear
         self.cache = LedCache(self.local.cache, self._mailbox)
         plan = self.local.plan
         self.plan = LedPlan(plan, self._mailbox) if isinstance(plan, Plan) else None
@@ -88,36 +91,6 @@ class ParallelLlama:
     def followers(self) -> tuple[psutil.Process, ...]:
         """The other ranks' processes."""
         return tuple(psutil.Process(process.pid) for process in self._followers)
-
-    @property
-    def device(self) -> torch.device:
-        """Where rank 0's part lives."""
-        return self.local.device
-
-    @property
-    def weights(self) -> Weights:
-        """Rank 0's weights; the embedding is whole on every rank."""
-        return self.local.weights
-
-    @property
-    def linear(self) -> str:
-        """Which matrix product runs."""
-        return self.local.linear
-
-    @property
-    def attention(self) -> str:
-        """Which attention runs."""
-        return self.local.attention
-
-    @property
-    def join(self) -> Join:
-        """What ends each block."""
-        return self.local.join
-
-    @property
-    def caches(self) -> tuple[Tensor, Tensor]:
-        """Rank 0's keys and values, [L, KV, S, D] each; KV counts the heads of this rank."""
-        return self.local.caches
 
     def forward(self, step: StepInput) -> StepOutput:
         """Run one eager forward on all ranks."""
@@ -188,7 +161,7 @@ class LedPlan:
         self._own, self._mailbox = own, mailbox
 
     def prefill(self, tokens: Tensor, positions: Tensor) -> PlanOutput:
-        """Read a prompt from slot 0 on, on every rank; tokens and positions are [N] int64."""
+        """Read a prompt, [N] int64 tokens and positions, from slot 0 on."""
         self._mailbox.post("prefill", tokens.numpy().tobytes())
         return self._own.prefill(tokens, positions)
 

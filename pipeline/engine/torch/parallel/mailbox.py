@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.native.shared_memory import Segment
+from verify.native.ranks import Segment
 
 _CAPACITY = 1 << 20  # bytes of one command
 _SPIN_S = 0.05

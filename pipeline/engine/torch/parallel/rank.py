@@ -10,9 +10,10 @@ import ctypes
 import os
 import platform
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,6 @@ from pipeline.engine.torch.llama import Llama, Matrix
 from pipeline.engine.torch.parallel.mailbox import Mailbox
 from pipeline.engine.torch.parallel.shards import Shard, shards
 from verify.base import StepInput, TargetShape, VerifyStep
-from verify.native.plan import Plan
 from verify.ranks import meet
 
 _PR_SET_PDEATHSIG = 1
@@ -31,13 +31,9 @@ _PR_SET_PDEATHSIG = 1
 PackedStep = tuple[bytes, bytes, bytes, int]  # tokens, positions, mask, start
 _TURN_NS = 100_000  # the shortest that Linux takes
 _SYSCALLS = {"x86_64": 314, "aarch64": 274}  # sched_setattr
-
-
-class Loads(Protocol):
-    """Loads one rank's part of a target; picklable, since every rank calls it in its process."""
-
-    def __call__(self, shard: Shard, device: torch.device) -> Llama:
-        """Return the target with this rank's weights and cache; joins and head are still local."""
+# Loads one rank's part of a target, with joins and head still local; picklable, since every rank
+# calls it in its own process.
+Loads = Callable[[Shard, torch.device], Llama]
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,8 @@ def _obey(
         model.forward(unpacked(arguments[0]))
     elif command == "prefill":
         tokens = torch.frombuffer(bytearray(arguments[0]), dtype=torch.int64)
-        cast(Plan, model.plan).prefill(tokens, torch.arange(len(tokens)))
+        assert model.plan is not None, "rank 0 has one"
+        model.plan.prefill(tokens, torch.arange(len(tokens)))
     elif command == "build":
         number, backend, *room = arguments
         with suppress(ValueError):  # rank 0 is refused alike, and says so
@@ -133,7 +130,7 @@ class SeparateJoin:
     def __call__(
         self, delta: Tensor, residual: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the norm of `residual + sum of the ranks' deltas`, and that sum."""
+        """Return the norm of `residual + sum of the ranks' deltas`, [W, H], and that sum."""
         self.num_allreduces += 1
         dist.all_reduce(delta, group=self._group)
         return self._kernels.add_rms_norm(delta, residual, weight, eps)

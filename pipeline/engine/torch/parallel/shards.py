@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -48,18 +49,18 @@ class Shard:
 
     @property
     def own_shape(self) -> TargetShape:
-        """The shape of this rank's part: fewer heads and columns, and a head of its own."""
+        """The shape of this rank's part: of several, fewer heads and columns, and its own head."""
         group = self.shape.num_heads // self.shape.num_kv_heads
         return replace(
             self.shape,
             num_heads=group * len(self.kv_heads),
             num_kv_heads=len(self.kv_heads),
             intermediate_size=len(self.columns),
-            tie_word_embeddings=False,
+            tie_word_embeddings=self.shape.tie_word_embeddings and self.world == 1,
         )
 
     def of(self, tensor: Callable[[str], Tensor]) -> Callable[[str], Tensor]:
-        """Return a loader of this rank's parts, given one of whole tensors by their names.
+        """Return a loader of this rank's parts of matrices, [out, in], given one of whole tensors.
 
         A matrix [out, in] loses the rows or columns that other ranks hold; a norm, [H], stays
         whole, and so does the embedding, since any rank may look up any token. A tied head is
@@ -68,7 +69,10 @@ class Shard:
 
         def part(name: str) -> Tensor:
             whole, cut = tensor(self._source(name)), self._cut(name)
-            return whole if cut is None else _cut_tensor(whole, cut)
+            if cut is None:
+                return whole
+            view = whole.narrow(cut.axis, cut.range.start, len(cut.range))
+            return view.clone(memory_format=torch.contiguous_format)
 
         return part
 
@@ -93,20 +97,17 @@ class Shard:
     def _cut(self, name: str) -> _Cut | None:
         """Return which part of a tensor is the rank's; None is all of it."""
         group, width = self.shape.num_heads // self.shape.num_kv_heads, self.shape.head_dim
-        kind = name.split(".")[-2]
-        if kind == "q_proj":
-            return _Cut(0, _scaled(self.kv_heads, group * width))
-        if kind in ("k_proj", "v_proj"):
-            return _Cut(0, _scaled(self.kv_heads, width))
-        if kind == "o_proj":
-            return _Cut(1, _scaled(self.kv_heads, group * width))
-        if kind in ("gate_proj", "up_proj"):
-            return _Cut(0, self.columns)
-        if kind == "down_proj":
-            return _Cut(1, self.columns)
-        if kind == "lm_head":
-            return _Cut(0, self.vocabulary)
-        return None
+        first, last = self.kv_heads.start * width, self.kv_heads.stop * width
+        queries, keys = range(first * group, last * group), range(first, last)
+        cuts = {
+            "q_proj": _Cut(0, queries),
+            **dict.fromkeys(("k_proj", "v_proj"), _Cut(0, keys)),
+            "o_proj": _Cut(1, queries),
+            **dict.fromkeys(("gate_proj", "up_proj"), _Cut(0, self.columns)),
+            "down_proj": _Cut(1, self.columns),
+            "lm_head": _Cut(0, self.vocabulary),
+        }
+        return cuts.get(name.split(".")[-2]) if self.world > 1 else None
 
 
 def shards(shape: TargetShape, world: int) -> tuple[Shard, ...]:
@@ -146,21 +147,6 @@ def shards(shape: TargetShape, world: int) -> tuple[Shard, ...]:
 
 def _even(total: int, world: int) -> list[range]:
     """Return contiguous ranges whose lengths differ by one at most; the longer ones first."""
-    ends = [total * (rank + 1) // world for rank in range(world)]
-    lengths = sorted(
-        (end - begin for begin, end in zip([0, *ends], ends, strict=False)), reverse=True
-    )
-    begins = [sum(lengths[:rank]) for rank in range(world)]
-    return [range(begin, begin + length) for begin, length in zip(begins, lengths, strict=True)]
-
-
-def _scaled(part: range, unit: int) -> range:
-    """Return a range in elements, given in units of `unit` elements."""
-    return range(part.start * unit, part.stop * unit)
-
-
-def _cut_tensor(whole: Tensor, cut: _Cut) -> Tensor:
-    """Return a contiguous copy of a part."""
-    return whole.narrow(cut.axis, cut.range.start, len(cut.range)).clone(
-        memory_format=torch.contiguous_format
-    )
+    length, longer = divmod(total, world)
+    ends = [length * rank + min(rank, longer) for rank in range(world + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]

@@ -8,9 +8,8 @@ import torch
 
 from drafters.eagle3.data.__main__ import DataRun
 from drafters.eagle3.data.corpus import MANIFEST, Corpus, Sample, answer_counts
-from drafters.eagle3.data.decontaminate import Decontaminator
 from drafters.eagle3.data.generate import Writing
-from drafters.eagle3.data.prompts import FromWorkload, Maker, SelfPrompted, Template
+from drafters.eagle3.data.prompts import Decontaminator, FromWorkload, Maker, SelfPrompted, Template
 from drafters.eagle3.train.target import Target
 from tests.drafters.eagle3.tiny import CHECKPOINT, CPU, SHAPE
 

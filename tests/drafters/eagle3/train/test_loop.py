@@ -1,6 +1,7 @@
 """Training on a tiny target: a head learns, drafts as it was marked, and survives a kill."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from drafters.vocab.maps import by_frequency
 from pipeline.cell.cell import Sampling
 from pipeline.engine.torch.decode import Decoder
 from pipeline.engine.torch.llama import KVCache, Llama
-from pipeline.engine.torch.prefill import EagerPrefill
+from pipeline.engine.torch.prefill import eager_prefill
 from pipeline.engine.torch.weights import dense_weights
 from pipeline.workload.prompts import Prompt
 from tests.drafters.eagle3.tiny import CHECKPOINT, CPU, SHAPE
@@ -113,7 +114,9 @@ def engine(head, folder, num_draft_tokens=3):
     proposer = drafter.start(info)
     sampling = Sampling(max_new_tokens=26)
     step = EagerStep(model)
-    return Decoder(EagerPrefill(model), step, proposer, cache, sampling, frozenset())
+    return Decoder(
+        partial(eager_prefill, model.forward), step, proposer, cache, sampling, frozenset()
+    )
 
 
 @torch.inference_mode()

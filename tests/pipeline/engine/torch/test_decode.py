@@ -1,5 +1,7 @@
 """The decode loop on a tiny random model: whatever drafts, the output is the target's own."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from drafters.none import NoDrafter
 from pipeline.cell.cell import Sampling
 from pipeline.engine.torch.decode import Decoder, tree_mask
 from pipeline.engine.torch.llama import KVCache, Llama
-from pipeline.engine.torch.prefill import EagerPrefill
+from pipeline.engine.torch.prefill import eager_prefill
 from pipeline.engine.torch.weights import dense_weights
 from pipeline.target.random_checkpoint import RandomCheckpoint
 from pipeline.workload.prompts import Prompt
@@ -44,7 +46,7 @@ def model(capacity: int = 160, capture_layers=()) -> Llama:
 def decoder(drafter, target=None, step=None, stop=frozenset(), **sampling) -> Decoder:
     target = target or model()
     return Decoder(
-        EagerPrefill(target),
+        partial(eager_prefill, target.forward),
         step or EagerStep(target),
         drafter.start(None),  # these look at tokens alone
         target.cache,
