@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import NamedTuple
 
 import torch
@@ -172,22 +171,3 @@ class Kernels:
         second = logits.scatter_(-1, place, float("-inf")).amax(dim=-1)
         logits.scatter_(-1, place, best_logit.unsqueeze(-1))
         return best, best_logit - second
-
-
-# Overlapping launches and bulk prefetches: Hopper and later.
-_LEAST_CAPABILITY = (9, 0)
-
-
-def kernels_for(device: torch.device, dtype: torch.dtype) -> Kernels:
-    """Return the fastest kernels for tensors of this device and type."""
-    if device.type == "cuda" and dtype == torch.bfloat16 and _can_compile_for(device):
-        from pipeline.engine.torch.gpu import GpuKernels
-
-        return GpuKernels()
-    return Kernels()
-
-
-def _can_compile_for(device: torch.device) -> bool:
-    """Whether our kernels run on a GPU: Triton and CUDA's bindings come with torch for NVIDIA."""
-    installed = all(importlib.util.find_spec(name) for name in ("triton", "cuda"))
-    return installed and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY

@@ -7,19 +7,23 @@ holds the keys and values of one request and commits the rows that were accepted
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pipeline.engine.torch.kernels import Kernels, Rows, kernels_for, rotary_table
+from pipeline.engine.torch.kernels import Kernels, Rows, rotary_table
 from verify.base import CompiledForward, Join, StepInput, StepOutput, TargetShape
 from verify.step import DeviceTimer
 
 # W rows of the step, H hidden, I intermediate, V vocabulary, C capture layers
 
 Matrix = Callable[[Tensor], Tensor]  # [W, in] -> [W, out]
+
+# Overlapping launches and bulk prefetches: Hopper and later.
+_LEAST_CAPABILITY = (9, 0)
 
 
 class Layer(NamedTuple):
@@ -200,3 +204,18 @@ class KVCache:
             self.keys[:, :, window] = self.keys[:, :, source]
             self.values[:, :, window] = self.values[:, :, source]
         self.length += len(rows)
+
+
+def kernels_for(device: torch.device, dtype: torch.dtype) -> Kernels:
+    """Return the fastest kernels for tensors of this device and type."""
+    if device.type == "cuda" and dtype == torch.bfloat16 and _can_compile_for(device):
+        from pipeline.engine.torch.gpu import GpuKernels
+
+        return GpuKernels()
+    return Kernels()
+
+
+def _can_compile_for(device: torch.device) -> bool:
+    """Whether our kernels run on a GPU: Triton and CUDA's bindings come with torch for NVIDIA."""
+    installed = all(importlib.util.find_spec(name) for name in ("triton", "cuda"))
+    return installed and torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.torch.kernels import Kernels, kernels_for, silu_and_multiply
-from pipeline.engine.torch.llama import KVCache, Layer, Llama, Matrix, Weights
+from pipeline.engine.torch.kernels import Kernels, silu_and_multiply
+from pipeline.engine.torch.llama import KVCache, Layer, Llama, Matrix, Weights, kernels_for
 from pipeline.engine.torch.parallel.shards import Shard
 from verify.base import TargetShape
 from verify.native.build import load as load_native
