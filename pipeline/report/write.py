@@ -16,7 +16,7 @@ from pipeline.report.investment import details as roi_details
 from pipeline.report.investment import sections
 from pipeline.report.page import write_page
 from pipeline.report.plan import NAME
-from pipeline.report.plots import draw
+from pipeline.report.plots.by_cell import draw
 from pipeline.report.tables import overview
 from pipeline.report.trust import trust
 from pipeline.report.verdict import verdict
