@@ -9,9 +9,8 @@ from pathlib import Path
 from pipeline.judge.comparison import Comparison
 from pipeline.measure.wording import code, comparison_names, number, percent, table, times
 from pipeline.report.plan import write_plan
-from pipeline.report.plots.iso_speed import iso_speed
+from pipeline.report.plots.investment import iso_speed, waterfall
 from pipeline.report.plots.panels import DPI
-from pipeline.report.plots.waterfall import waterfall
 from pipeline.roi.advisor import advisor_details, advisor_section
 from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
 from pipeline.roi.projection.costs import Cost, costs

@@ -12,8 +12,7 @@ from pipeline.record.record import save_record, save_repetition
 from pipeline.record.sweep_folder import create_sweep
 from pipeline.report.investment import sections
 from pipeline.report.plan import NAME, in_order, plan_blocks
-from pipeline.report.plots.iso_speed import iso_speed
-from pipeline.report.plots.waterfall import waterfall
+from pipeline.report.plots.investment import iso_speed, waterfall
 from pipeline.roi.__main__ import main
 from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.step_anatomy import anatomy
