@@ -14,8 +14,7 @@ from pipeline.report.plots.panels import DPI
 from pipeline.roi.advisor import advisor_details, advisor_section
 from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
 from pipeline.roi.projection.costs import Cost, costs
-from pipeline.roi.projection.predict import curves, missing, project
-from pipeline.roi.projection.self_check import self_check, summarise
+from pipeline.roi.projection.predict import curves, missing, project, self_check, summarise
 from pipeline.roi.step_anatomy import anatomy
 from pipeline.roi.text import class_levers, narrowing, next_lever, next_step
 from verify.breakdown import Breakdown

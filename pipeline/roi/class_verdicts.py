@@ -11,8 +11,8 @@ from pipeline.measure import Figures, Levers, Versus
 from pipeline.measure.statistics import Interval
 from pipeline.measure.wording import number
 from pipeline.record.record import CellRecord
+from pipeline.roi.levers.accept_length import cut
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side, known
-from pipeline.roi.levers.width import cut
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
 from pipeline.roi.verdict import Verdict, weigh_levers

@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from pipeline.judge.comparison import Comparison
-from pipeline.roi.advisor import draft_rules, setup_rules, verify_rules
-from pipeline.roi.advisor.cell_view import Advice, Rule, Seen, seen
+from pipeline.roi.advisor.cell_view import Advice, seen
+from pipeline.roi.advisor.rules import RULES
 
-__all__ = ["RULES", "Advice", "Rule", "Seen", "advise", "advisor_details", "advisor_section"]
-
-RULES = (*verify_rules.RULES, *draft_rules.RULES, *setup_rules.RULES)
+__all__ = ["RULES", "advise", "advisor_details", "advisor_section"]
 
 
 def advise(comparison: Comparison) -> list[Advice]:

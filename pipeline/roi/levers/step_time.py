@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pipeline.measure.wording import number
 from pipeline.roi import public_figures as public
 from pipeline.roi.contradictions import public_floor_us
+from pipeline.roi.levers.accept_length import accept_length_of
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side
-from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
 
