@@ -13,7 +13,7 @@ from itertools import islice
 
 from pipeline.judge.comparison import Comparison
 from pipeline.judge.lossless import Losslessness
-from pipeline.measure.measurement import NOISY_SHARE
+from pipeline.measure.figures import NOISY_SHARE
 from pipeline.measure.statistics import noise, scatter
 from pipeline.measure.wording import code, number, percent, table
 from pipeline.record.record import CellRecord, Status
