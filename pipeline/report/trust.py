@@ -27,20 +27,14 @@ def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
     """Say what a reader must know first: what is pretended, missing, noisy or unproven."""
     noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
     unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
-    text = _held(comparison) + _missing(comparison, names) + _scatter(comparison, names)
+    held = comparison.records[0].held_accept_length
+    text = f" Accept length was held at {held:g}: times are real, texts and acceptance are not."
+    text = text * bool(held) + _missing(comparison, names) + _scatter(comparison, names)
     if noisy:
         text += f" Measured on a busy machine, so measure again: {', '.join(noisy)}."
     if unproven:
         text += f" Output not proven to be the target's own: {', '.join(unproven)}."
     return text
-
-
-def _held(comparison: Comparison) -> str:
-    """Say that accept length was pretended, in all cells alike."""
-    held = comparison.records[0].held_accept_length
-    if not held:
-        return ""
-    return f" Accept length was held at {held:g}: times are real, texts and acceptance are not."
 
 
 def _missing(comparison: Comparison, names: Mapping[str, str]) -> str:

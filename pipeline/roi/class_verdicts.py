@@ -68,8 +68,7 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         extra = tuple(_cells(comparison, names, record, category))
         if not record.held_accept_length:  # what was accepted, draft by draft, is the drafter's
             extra += tuple(_narrower(at, figures))
-        words = Numbers({}, {}, ())
-        judged = _of_its_load(weigh_levers(at, words, extra), record.batch)
+        judged = _of_its_load(weigh_levers(at, Numbers({}, {}), extra), record.batch)
         found.append(
             ClassVerdict(category, names[cell_id], record, judged, versus.speed_up, versus.levers)
         )

@@ -79,8 +79,7 @@ def from_numbers(numbers: Numbers) -> Verdict:
     Raises:
         ValueError: They are too few or impossible.
     """
-    at = close(numbers)
-    return weigh_levers(at, numbers)
+    return weigh_levers(close(numbers), numbers)
 
 
 def weigh_levers(at: Situation, numbers: Numbers, extra: tuple[Gain, ...] = ()) -> Verdict:
@@ -135,12 +134,10 @@ def _pair(speed_up: float, gains: list[Gain]) -> Decision | None:
     pairs = [(a, b) for a, b in product(*sides) if _closes(speed_up, a, b)]
     if not pairs:
         return None
-    best = max(pairs, key=lambda p: (-p[0].limits - p[1].limits, _middle(*p)))
+    best = max(
+        pairs, key=lambda p: (-p[0].limits - p[1].limits, p[0].factor.middle * p[1].factor.middle)
+    )
     return Decision(Ground.TOGETHER, best, len(pairs))
-
-
-def _middle(a: Gain, b: Gain) -> float:
-    return a.factor.middle * b.factor.middle
 
 
 def _closes(speed_up: float, *gains: Gain) -> bool:

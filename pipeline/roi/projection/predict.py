@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import NamedTuple
 
@@ -159,12 +160,12 @@ def missing(found: Sequence[Cost]) -> Iterator[Place]:
     arms = dict.fromkeys((c.place.drafter, c.place.width) for c in found)
     backends = dict.fromkeys((c.place.verify, c.place.load) for c in found)
     categories = dict.fromkeys((c.place.category, c.place.load) for c in found)
-    for drafter, width in arms:
-        for verify, load in backends:
-            for category, of_load in categories:
-                place = Place(drafter, verify, width, category, load)
-                if load == of_load and place not in have:
-                    yield place
+    for (drafter, width), (verify, load), (category, of_load) in product(
+        arms, backends, categories
+    ):
+        place = Place(drafter, verify, width, category, load)
+        if load == of_load and place not in have:
+            yield place
 
 
 class Hidden(NamedTuple):
