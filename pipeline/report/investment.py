@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.judge.comparison import Comparison
-from pipeline.measure.wording import code, comparison_names, number, percent, table, times
+from pipeline.measure.wording import code, comparison_names, grouped, number, percent, table, times
 from pipeline.report.plan import write_plan
 from pipeline.report.plots.investment import iso_speed, waterfall
 from pipeline.report.plots.panels import DPI
@@ -36,8 +36,6 @@ def sections(
     comparison: Comparison, names: Mapping[str, str], folder: Path, prefix: str = ""
 ) -> Iterator[str]:
     """Write the plots and the plan into the folder, and yield the Markdown blocks.
-
-    What stands behind them is in `pipeline.report.investment`.
 
     Args:
         comparison: Judged cells of one target, engine and workload.
@@ -90,9 +88,7 @@ def _investment(found: ClassVerdict) -> tuple[str, ...]:
 
 def _by_class(said: Iterable[tuple[ClassVerdict, str]]) -> dict[str, str]:
     """Return the classes by what is said of them, in order: what is said of several comes once."""
-    where: dict[str, list[str]] = {}
-    for found, text in said:
-        where.setdefault(text, []).append(found.category)
+    where = grouped((text, found.category) for found, text in said)
     return {text: ", ".join(categories) for text, categories in where.items()}
 
 

@@ -9,6 +9,7 @@ from pipeline.measure import Figures, Measurement
 from pipeline.measure.wording import (
     arm_names,
     comparison_names,
+    grouped,
     number,
     percent,
     sentence,
@@ -129,9 +130,7 @@ def accept_table(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
     if not drafted:
         return
     widest = max(m.width for m in drafted.values())
-    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for key, measurement in drafted.items():
-        alike.setdefault(tuple(_accept_rows(measurement, widest)), []).append(names[key])
+    alike = grouped((tuple(_accept_rows(m, widest)), names[k]) for k, m in drafted.items())
     yield "## Accept rate by draft position"
     yield (
         "Of the steps that reached a position, the share that accepted its draft token;"

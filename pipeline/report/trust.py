@@ -15,7 +15,7 @@ from pipeline.judge.comparison import Comparison
 from pipeline.judge.lossless import Losslessness
 from pipeline.measure.figures import NOISY_SHARE
 from pipeline.measure.statistics import noise, scatter
-from pipeline.measure.wording import code, number, percent, table
+from pipeline.measure.wording import code, grouped, number, percent, table
 from pipeline.record.record import CellRecord, Status
 
 NAMED = 3  # cells without a result that are named in the first line
@@ -181,15 +181,12 @@ def ends(
         names: Of cells, for people.
         damaged: A line for each cell that could not.
     """
-    groups: dict[tuple[Status, str], list[CellRecord]] = {}
-    for record in records:
-        if record.status is not Status.OK:
-            reason = record.reason or "no reason was recorded"
-            groups.setdefault((record.status, reason), []).append(record)
-    lines = [
-        f"- **{status.value}**: {', '.join(names[r.cell_id] for r in cells)}: {reason}"
-        for (status, reason), cells in groups.items()
-    ]
+    missing = grouped(
+        ((r.status.value, r.reason or "no reason was recorded"), names[r.cell_id])
+        for r in records
+        if r.status is not Status.OK
+    )
+    lines = [f"- **{end}**: {', '.join(cells)}: {why}" for (end, why), cells in missing.items()]
     lines += [f"- **damaged**: {line}" for line in damaged]
     if not lines:
         return
@@ -216,11 +213,8 @@ def _log_ends(records: Sequence[CellRecord], names: Mapping[str, str]) -> Iterat
 
 def outputs(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield what the token-by-token comparison of greedy outputs found."""
-    alike: dict[str, list[str]] = {}
-    for key, found in comparison.lossless.items():
-        if found.num_compared:
-            alike.setdefault(describe(found), []).append(names[key])
-    if alike:
+    compared = [(key, found) for key, found in comparison.lossless.items() if found.num_compared]
+    if alike := grouped((describe(found), names[key]) for key, found in compared):
         yield "## Is the output the target's own?"
         yield "\n".join(f"- {', '.join(cells)}: {said}" for said, cells in alike.items())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures, Levers, Measurement
-from pipeline.measure.wording import clipped, number, percent
+from pipeline.measure.wording import clipped, grouped, number, percent
 from pipeline.report.plots import panels
 from pipeline.report.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, Cells, grid, label
 
@@ -56,9 +56,7 @@ def distinct(cells: Cells) -> Cells:
     Its name says how many more it stands for. Cells may have repeated another number of times, so
     rates are compared, not counts.
     """
-    alike: dict[tuple[str, ...], list[tuple[str, Measurement]]] = {}
-    for name, measurement in cells:
-        alike.setdefault(acceptance(measurement), []).append((name, measurement))
+    alike = grouped((acceptance(measurement), (name, measurement)) for name, measurement in cells)
     return [
         (f"{name} and {len(others)} alike" if others else name, measurement)
         for (name, measurement), *others in alike.values()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from pipeline.judge.comparison import Comparison
+from pipeline.measure.wording import grouped
 from pipeline.roi.advisor.cell_view import Advice, seen
 from pipeline.roi.advisor.rules import RULES
 
@@ -40,10 +41,7 @@ def advisor_details(comparison: Comparison, names: Mapping[str, str]) -> Iterato
 
 def _by_rule(comparison: Comparison) -> list[list[Advice]]:
     """Return what applies, rule by rule."""
-    found: dict[str, list[Advice]] = {}
-    for each in advise(comparison):
-        found.setdefault(each.rule, []).append(each)
-    return list(found.values())
+    return list(grouped((each.rule, each) for each in advise(comparison)).values())
 
 
 def _line(several: list[Advice], names: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ by the same factor at every width.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -20,6 +19,7 @@ import numpy as np
 
 from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures
+from pipeline.measure.wording import grouped
 from pipeline.record.record import CellRecord
 
 LOAD = ("parallelism.batch", "parallelism.tp", "target", "engine", "workload")
@@ -158,10 +158,7 @@ def width_curve(measured: Sequence[Timed]) -> WidthCurve:
     """Fit a backend's curve to at least one cell."""
     classes = _class_factors(measured)
     even = [(round(t.rows, 3), t.ms / classes[t.category]) for t in measured]
-    by_rows: dict[float, list[float]] = defaultdict(list)
-    for rows, ms in even:
-        by_rows[rows].append(ms)
-    nodes = tuple(sorted((rows, fmean(times)) for rows, times in by_rows.items()))
+    nodes = tuple(sorted((rows, fmean(times)) for rows, times in grouped(even).items()))
     line = _line(even)
     if len(nodes) > 4:  # rows that differ a little by class: a line is truer than its points
         ends = (nodes[0][0], nodes[-1][0])
@@ -179,9 +176,9 @@ def _class_factors(measured: Sequence[Timed]) -> dict[str, float]:
     those means that scatter within classes explains is taken out (empirical Bayes).
     """
     line = _line([(t.rows, t.ms) for t in measured])
-    off: dict[str, list[float]] = defaultdict(list)
-    for t in measured:
-        off[t.category].append(math.log(t.ms / max(line[0] + line[1] * t.rows, 1e-9)))
+    off = grouped(
+        (t.category, math.log(t.ms / max(line[0] + line[1] * t.rows, 1e-9))) for t in measured
+    )
     means = {name: fmean(values) for name, values in off.items()}
     middle, each = fmean(means.values()), len(measured) / len(off)
     within = fmean((v - means[name]) ** 2 for name, values in off.items() for v in values)

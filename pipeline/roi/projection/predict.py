@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.measure.wording import grouped
 from pipeline.roi.levers.accept_length import reach
 from pipeline.roi.projection.costs import (
     Cost,
@@ -46,10 +47,9 @@ class Projection:
 
 def curves(found: Sequence[Cost]) -> dict[str, WidthCurve]:
     """Return each backend's verify time by rows."""
-    timed: dict[str, list[Timed]] = {}
-    for cost in found:
-        one = Timed(cost.rows, cost.place.category, cost.figures.verify_ms)
-        timed.setdefault(cost.place.verify, []).append(one)
+    timed = grouped(
+        (c.place.verify, Timed(c.rows, c.place.category, c.figures.verify_ms)) for c in found
+    )
     return {verify: width_curve(cells) for verify, cells in timed.items()}
 
 
