@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.judge.comparison import Comparison, compare
@@ -162,7 +163,9 @@ def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     head += (f"running, of {batch}", "tok/s of all") if batch > 1 else ()
     cells = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
     rows = []
-    for record, measured in sorted(cells, key=lambda cell: _place(cell[1])):
+    for record, measured in sorted(
+        cells, key=lambda cell: -rank(cell[1].overall) if cell[1] else math.inf
+    ):
         name = _marked(record.cell_id, comparison, names)
         if measured is None:
             name = f"{names[record.cell_id]} (**{record.status.value}**)"
@@ -172,11 +175,6 @@ def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     yield _legend(comparison, counts, batch)
     if said := interleaving(comparison, names):
         yield said
-
-
-def _place(measurement: Measurement | None) -> tuple[bool, float]:
-    """Return what rows are sorted by."""
-    return (False, -rank(measurement.overall)) if measurement else (True, 0.0)
 
 
 def _marked(cell_id: str, comparison: Comparison, names: Mapping[str, str]) -> str:
@@ -283,8 +281,4 @@ def _row(record: CellRecord, comparison: Comparison, classes: Sequence[str]) -> 
         if figures and figures.versus:
             text += f" {figures.versus.speed_up.value:.2f}x"
         row.append(text)
-    versus = measurement.overall.versus
-    plain = measurement.is_baseline or versus is None
-    row.append(f"{measurement.overall.accept_length.value:.2f}")
-    row.append("–" if plain or versus is None else f"{versus.levers.break_even:.2f}")
-    return row
+    return [*row, *_needs(measurement)[:2]]

@@ -10,8 +10,8 @@ from pipeline.measure import Figures
 from pipeline.measure.wording import number, percent, surplus, times, with_interval
 from pipeline.record.record import Status
 from pipeline.report.trust import caveats
-from pipeline.roi.class_verdicts import ClassVerdict, class_verdicts, furthest
 from pipeline.roi.text import next_step
+from pipeline.roi.verdict import ClassVerdict, class_verdicts, furthest
 
 TOLD = 6  # classes that a line tells one by one
 ALIKE = 1.1  # two factors that are no further apart are called alike

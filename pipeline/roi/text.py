@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.measure.wording import number, sentence, surplus, table
-from pipeline.roi.class_verdicts import ClassVerdict
 from pipeline.roi.levers.gain import Gain, Side, together, widest
-from pipeline.roi.verdict import Ground, Verdict
+from pipeline.roi.verdict import ClassVerdict, Ground, Verdict
 
 OVERLAP = (
     "Levers on the step overlap: their gains do not add up. What makes launches or all-reduces"

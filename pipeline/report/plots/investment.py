@@ -12,7 +12,6 @@ from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures
 from pipeline.measure.wording import arm_names, clipped, number
 from pipeline.record.record import CellRecord
-from pipeline.report.plan import in_order
 from pipeline.report.plots.panels import (
     DARK,
     FAINT,
@@ -26,8 +25,8 @@ from pipeline.report.plots.panels import (
     label,
     rows,
 )
-from pipeline.roi.class_verdicts import drafted
-from pipeline.roi.step_anatomy import Anatomy
+from pipeline.roi.step_anatomy import Anatomy, in_order
+from pipeline.roi.verdict import drafted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
