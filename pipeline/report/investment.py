@@ -154,13 +154,7 @@ def _serve(found: ClassVerdict) -> str:
 
 
 def details(comparison: Comparison, names: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Yield the Markdown blocks.
-
-    Args:
-        comparison: Judged cells of one target, engine and workload.
-        names: Each cell's name by its id.
-        folder: The report's folder.
-    """
+    """Yield the appendix's Markdown blocks, from what `sections` takes."""
     yield from class_levers(class_verdicts(comparison, names))
     yield from _inside(breakdowns(comparison, folder), names)
     yield from projection_section([comparison])

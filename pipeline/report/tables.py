@@ -60,10 +60,8 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
         [
             (
                 names[key],
-                number(f.end_to_end_tok_s),
-                number(f.time_to_first_token_ms),
-                number(f.accept_length_per_request),
-                number(f.accept_length_token_weighted),
+                *map(number, (f.end_to_end_tok_s, f.time_to_first_token_ms)),
+                *map(number, (f.accept_length_per_request, f.accept_length_token_weighted)),
             )
             for key, f in found.items()
         ],
@@ -162,10 +160,9 @@ def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     batch = comparison.records[0].batch
     head += (f"running, of {batch}", "tok/s of all") if batch > 1 else ()
     cells = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
+    cells.sort(key=lambda cell: -rank(cell[1].overall) if cell[1] else math.inf)
     rows = []
-    for record, measured in sorted(
-        cells, key=lambda cell: -rank(cell[1].overall) if cell[1] else math.inf
-    ):
+    for record, measured in cells:
         name = _marked(record.cell_id, comparison, names)
         if measured is None:
             name = f"{names[record.cell_id]} (**{record.status.value}**)"

@@ -212,7 +212,10 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
         extra = tuple(_cells(comparison, names, record, category))
         if not record.held_accept_length:  # what was accepted, draft by draft, is the drafter's
             extra += tuple(_narrower(at, figures))
-        judged = _of_its_load(weigh_levers(at, Numbers({}, {}), extra), record.batch)
+        judged = weigh_levers(at, Numbers({}, {}), extra)
+        if record.batch > 1:  # levers of more load: public figures begin at batch 1
+            gains = tuple(g for g in judged.gains if g.side is not Side.LOAD)
+            judged = replace(judged, gains=gains)
         found.append(
             ClassVerdict(category, names[cell_id], record, judged, versus.speed_up, versus.levers)
         )
@@ -222,13 +225,6 @@ def class_verdicts(comparison: Comparison, names: Mapping[str, str]) -> list[Cla
 def furthest(verdicts: Sequence[ClassVerdict]) -> ClassVerdict:
     """Return the class that is furthest from paying: the one whose next step comes first."""
     return min(verdicts, key=lambda found: found.speed_up.value)
-
-
-def _of_its_load(verdict: Verdict, batch: int) -> Verdict:
-    """Leave out levers of more load where the cell had some: public figures begin at batch 1."""
-    if batch == 1:
-        return verdict
-    return replace(verdict, gains=tuple(g for g in verdict.gains if g.side is not Side.LOAD))
 
 
 def drafted(comparison: Comparison) -> Iterator[tuple[str, str, Figures]]:

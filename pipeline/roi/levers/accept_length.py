@@ -87,7 +87,8 @@ def accept_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
     """Yield what a longer accept length is worth at today's step time.
 
     Raises:
-        ValueError: The accept length that is asked for exceeds the width.
+        ValueError: The accept length that is asked for exceeds the width, the samples are no more
+            than there are, or the target has no known drafters.
     """
     if not at.copies_text:  # there is nothing to train
         yield _more_data(at, numbers)
@@ -125,7 +126,11 @@ _CARD_DOMAIN = public.K25_CARD + " (CEval 1.48 → 2.30 once its domain was in t
 
 
 def _more_data(at: Situation, numbers: Numbers) -> Gain:
-    """Return what more samples of the same domains are worth."""
+    """Return what more samples of the same domains are worth.
+
+    Raises:
+        ValueError: The samples that are asked for are no more than there are.
+    """
     samples, wanted = numbers.get("samples"), numbers.get("samples_to")
     factor = wanted / samples if samples and wanted else 2.0
     if factor <= 1:

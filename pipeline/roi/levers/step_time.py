@@ -17,7 +17,11 @@ DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield what a cheaper step is worth at today's accept length."""
+    """Yield what a cheaper step is worth at today's accept length.
+
+    Raises:
+        ValueError: The width or the verify time that is asked for cannot be.
+    """
     if at.overhead_ms >= 0 and at.verify_ms > at.plain_forward_ms:
         yield from verify_levers(at, numbers)
     if at.overhead_ms > 0:
@@ -60,6 +64,9 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
 
     The step's cost beyond a plain one is taken as flat at one end, as proportional to the draft
     tokens at the other: measured widths lie between.
+
+    Raises:
+        ValueError: The width needs more accept rates than were given.
     """
     wanted = int(numbers.values.get("width_to", max(2, at.width - 1)))
     known_width = len(numbers.accept_rate) + 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.measure.wording import number, percent, table
+from pipeline.measure.wording import grouped, number, percent, table
 from pipeline.roi import public_figures as public
 from pipeline.roi.scale.cost_model import (
     ALLREDUCE,
@@ -244,8 +244,7 @@ def _counts(given: dict[str, str], key: str) -> list[float]:
 def _best(rows: Sequence[Outlook]) -> str:
     """Write, by load, which pairs pay on the whole range."""
     said = []
-    for context, batch in dict.fromkeys((r.work.context, r.work.batch) for r in rows):
-        own = [r for r in rows if (r.work.context, r.work.batch) == (context, batch)]
+    for (context, batch), own in grouped(((r.work.context, r.work.batch), r) for r in rows).items():
         paying = [r for r in own if r.verdict == "pays"]
         paying.sort(key=lambda r: (-r.speed_up[0], not r.way.captured))
         names = ", ".join(f"{r.drafter.name} × {r.way.name}" for r in paying[:2])
