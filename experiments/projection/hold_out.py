@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.projection.surface import Point, fit
-from pipeline.roi.projection.self_check import Hidden
+from pipeline.roi.projection.predict import Hidden
 
 
 def hold_out(

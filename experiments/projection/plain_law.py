@@ -17,7 +17,8 @@ import numpy as np
 
 from experiments.projection.specbundle import Cell
 from pipeline.measure.statistics import Floats
-from pipeline.roi.projection import Estimate, Hidden
+from pipeline.roi.projection.costs import Estimate
+from pipeline.roi.projection.predict import Hidden
 
 FEWEST = 3  # benchmarks to learn from: two would leave one to tell the error of another
 

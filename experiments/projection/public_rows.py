@@ -24,7 +24,7 @@ from experiments.projection.hold_out import hold_out
 from experiments.projection.specbundle import Cell, pools, read
 from experiments.projection.surface import Point
 from pipeline.measure.wording import table
-from pipeline.roi.projection import Hidden, summarise
+from pipeline.roi.projection.predict import Hidden, summarise
 
 MEDIAN, P90 = 0.03, 0.12
 PAIRS = ((0, 3), (0, 2), (1, 2))  # bench × tree or chain, bench × drafter, shape × drafter

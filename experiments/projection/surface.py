@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.measure.statistics import Floats
-from pipeline.roi.projection.width_curve import NORMAL_95, Estimate
+from pipeline.roi.projection.costs import NORMAL_95, Estimate
 
 UNSEEN = 0.1  # variance of a pair of levels that no measured cell has, in main effects' variance
 PAIRS, SLOPES, NOISE = (0.0, 0.03, 0.1, 0.3), (0.0, 0.1, 1.0, 3.0), (0.003, 0.01, 0.03, 0.1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.gate.arm import Arm, matching_plain
-from pipeline.judge.comparison import Comparison, compare
-from pipeline.judge.identities import count_fault, loop_fault
+from pipeline.judge.comparison import Comparison, compare, count_fault, loop_fault
 from pipeline.judge.lossless import compare_outputs
-from pipeline.measure.loops import looping_prompts
+from pipeline.measure.prompts import looping_prompts
 from pipeline.record.record import CellRecord, Status
 
 LEAST_GAIN = 0.05  # accepted tokens a step: a drafter of random tokens has none

@@ -125,22 +125,12 @@ def _divergences(
     for response in got:
         reference = references[response.prompt_id]
         if response.tokens != reference.tokens:
-            yield _first_divergence(reference, response, repetition)
-
-
-def _first_divergence(reference: Response, response: Response, repetition: int) -> Divergence:
-    """Return where two unequal responses part."""
-    index = num_equal(reference.tokens, response.tokens)
-
-    def at(values: Sequence[float] | Sequence[int]) -> float | int | None:
-        return values[index] if index < len(values) else None
-
-    expected, got, margin = at(reference.tokens), at(response.tokens), at(reference.margins)
-    return Divergence(
-        prompt_id=response.prompt_id,
-        repetition=repetition,
-        index=index,
-        expected=None if expected is None else int(expected),
-        got=None if got is None else int(got),
-        margin=None if margin is None else float(margin),
-    )
+            index = num_equal(reference.tokens, response.tokens)
+            yield Divergence(
+                prompt_id=response.prompt_id,
+                repetition=repetition,
+                index=index,
+                expected=next(iter(reference.tokens[index:]), None),
+                got=next(iter(response.tokens[index:]), None),
+                margin=next(iter(reference.margins[index:]), None),
+            )

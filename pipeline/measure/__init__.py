@@ -5,8 +5,7 @@ is never counted as committed. Repetitions of a prompt are pooled. Prompts that 
 prompts whose responses took no verify step are left out of every figure.
 """
 
-from pipeline.measure.figures import Figures, accept_rate
-from pipeline.measure.measurement import Measurement, measure
+from pipeline.measure.figures import Figures, Measurement, accept_rate, measure
 from pipeline.measure.speed_up import Levers, Versus
 
 __all__ = ["Figures", "Levers", "Measurement", "Versus", "accept_rate", "measure"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.measure.statistics import Interval, bootstrap
-from pipeline.measure.totals import (
+from pipeline.measure.prompts import (
     PromptResponses,
     decode_s,
     num_committed,
@@ -18,6 +17,7 @@ from pipeline.measure.totals import (
     ratio,
     total,
 )
+from pipeline.measure.statistics import Interval, bootstrap
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from pipeline.measure import Levers
 from pipeline.measure.statistics import Interval
 from pipeline.record.record import CellRecord
 
 LONGEST = 28  # characters of a setting's value in a name
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def number(value: float) -> str:
@@ -51,6 +54,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> 
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
         for line in [head, rule, *rows]
     )
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Group values by their key, in order: what is said of several cells is written once."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def sentence(text: str) -> str:

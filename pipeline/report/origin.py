@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipeline.measure.wording import code, number, percent, sentence, table
+from pipeline.measure.wording import code, grouped, number, percent, sentence, table
 from pipeline.record.record import CellRecord
 
 SHORT = ("commit", "dirty", "read from", "cpu", "cores", "gpus")
@@ -85,10 +85,10 @@ def settings(
     if facts:
         yield "## Facts and settings"
         yield table(("what", "value"), facts, text=2)
-    alike: dict[str, list[str]] = {}
-    for record, own in zip(having, values, strict=True):
-        apart = ", ".join(f"{k}={v}" for k, v in own.items() if k not in shared)
-        alike.setdefault(apart, []).append(names[record.cell_id])
+    alike = grouped(
+        (", ".join(f"{k}={v}" for k, v in own.items() if k not in shared), names[r.cell_id])
+        for r, own in zip(having, values, strict=True)
+    )
     if lines := [f"- {', '.join(cells)}: {apart}." for apart, cells in alike.items() if apart]:
         yield "\n".join(lines)
 

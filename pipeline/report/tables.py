@@ -1,14 +1,28 @@
-"""Write the report's tables: overview, speed by class, a step's parts, acceptance by position."""
+"""Write the tables of the report and of the terminal: speed, a step's parts, acceptance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipeline.judge.comparison import Comparison
+from pipeline.judge.comparison import Comparison, compare
 from pipeline.measure import Figures, Measurement
-from pipeline.measure.wording import number, percent, surplus, table, times, with_interval
+from pipeline.measure.wording import (
+    arm_names,
+    comparison_names,
+    grouped,
+    number,
+    percent,
+    sentence,
+    surplus,
+    table,
+    times,
+    with_interval,
+)
 from pipeline.record.record import CellRecord
-from pipeline.report.caveats import interleaving
+from pipeline.report.origin import drafter_notes
+from pipeline.report.trust import interleaving
+from pipeline.report.verdict import verdict
 
 SPEED = (
     "cell",
@@ -29,17 +43,13 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
         "Break-even is the accept length at which the cell is as fast as the best baseline;"
         " its floor is what is left of it if drafter and host cost nothing."
     )
-    for category in categories(comparison):
-        found = {
-            key: m.classes[category]
-            for key, m in comparison.measurements.items()
-            if category in m.classes
-        }
-        prompts = max(figures.num_prompts for figures in found.values())
+    cells = comparison.measurements.items()
+    for category, prompts in _num_prompts(comparison).items():
+        found = {key: m.classes[category] for key, m in cells if category in m.classes}
         yield f"### {category} ({prompts} prompt{'s' if prompts > 1 else ''})"
         yield table(SPEED, _speed_rows(found, comparison, names))
     yield "### All classes together"
-    found = {key: m.overall for key, m in comparison.measurements.items()}
+    found = {key: m.overall for key, m in cells}
     yield table(SPEED, _speed_rows(found, comparison, names))
     yield (
         "Beside it: what a request sees, and accept length (AL) as other tools average it, where"
@@ -50,20 +60,21 @@ def speed_tables(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
         [
             (
                 names[key],
-                number(f.end_to_end_tok_s),
-                number(f.time_to_first_token_ms),
-                number(f.accept_length_per_request),
-                number(f.accept_length_token_weighted),
+                *map(number, (f.end_to_end_tok_s, f.time_to_first_token_ms)),
+                *map(number, (f.accept_length_per_request, f.accept_length_token_weighted)),
             )
             for key, f in found.items()
         ],
     )
 
 
-def categories(comparison: Comparison) -> list[str]:
-    """Return the workload's classes that have figures, in its order."""
-    found = (name for m in comparison.measurements.values() for name in m.classes)
-    return list(dict.fromkeys(found))
+def _num_prompts(comparison: Comparison) -> dict[str, int]:
+    """Return how many prompts stand behind each class that has figures, in the workload's order."""
+    counts: dict[str, int] = {}
+    for measurement in comparison.measurements.values():
+        for category, figures in measurement.classes.items():
+            counts[category] = max(counts.get(category, 0), figures.num_prompts)
+    return counts
 
 
 def _speed_rows(
@@ -74,9 +85,7 @@ def _speed_rows(
     Break-even says nothing of plain decode.
     """
     for key, figures in sorted(found.items(), key=lambda item: -rank(item[1])):
-        best = comparison.best is not None and comparison.best.cell_id == key
-        row = [f"{names[key]} (best baseline)" if best else names[key]]
-        row += [with_interval(figures.tok_s)]
+        row = [_marked(key, comparison, names), with_interval(figures.tok_s)]
         row += [times(figures.versus.speed_up) if figures.versus else "–"]
         row += [with_interval(figures.accept_length)]
         if comparison.measurements[key].is_baseline or figures.versus is None:
@@ -102,15 +111,14 @@ def step_table(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str
         [
             (
                 names[key],
-                number(f.step_ms),
-                f"{number(f.verify_ms)} ({percent(f.verify_ms / f.step_ms)})",
-                f"{number(f.draft_ms)} ({percent(f.draft_ms / f.step_ms)})",
-                f"{number(f.host_ms)} ({percent(f.host_ms / f.step_ms)})",
-                number(f.versus.levers.needed_step_ms) if f.versus and not plain else "–",
+                number((f := m.overall).step_ms),
+                *(
+                    f"{number(ms)} ({percent(ms / f.step_ms)})"
+                    for ms in (f.verify_ms, f.draft_ms, f.host_ms)
+                ),
+                number(f.versus.levers.needed_step_ms) if f.versus and not m.is_baseline else "–",
             )
-            for key, f, plain in (
-                (key, m.overall, m.is_baseline) for key, m in comparison.measurements.items()
-            )
+            for key, m in comparison.measurements.items()
         ],
     )
 
@@ -121,9 +129,7 @@ def accept_table(comparison: Comparison, names: Mapping[str, str]) -> Iterator[s
     if not drafted:
         return
     widest = max(m.width for m in drafted.values())
-    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for key, measurement in drafted.items():
-        alike.setdefault(tuple(_accept_rows(measurement, widest)), []).append(names[key])
+    alike = grouped((tuple(_accept_rows(m, widest)), names[k]) for k, m in drafted.items())
     yield "## Accept rate by draft position"
     yield (
         "Of the steps that reached a position, the share that accepted its draft token;"
@@ -140,55 +146,38 @@ def _accept_rows(measurement: Measurement, widest: int) -> Iterator[tuple[str, .
     """Yield one row per class, then one for all."""
     for category, figures in [*measurement.classes.items(), ("all", measurement.overall)]:
         rates = [percent(rate) for rate in figures.accept_rate]
-        yield (
-            category,
-            *rates,
-            *["–"] * (widest - 1 - len(rates)),
-            " / ".join(_shares(figures.histogram)),
-            percent(figures.draft_hit_rate),
-        )
-
-
-def _shares(histogram: Sequence[int]) -> Iterator[str]:
-    """Yield what share of the steps each count is: counts grow with the repetitions."""
-    steps = sum(histogram)
-    for count in histogram:
-        yield percent(count / steps)
+        rates += ["–"] * (widest - 1 - len(rates))
+        # Shares of the steps, for counts grow with the repetitions.
+        shares = (percent(count / sum(figures.histogram)) for count in figures.histogram)
+        yield (category, *rates, " / ".join(shares), percent(figures.draft_hit_rate))
 
 
 def overview(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Yield the table, fastest cell first and those without a result last, and how to read it."""
-    classes = categories(comparison)
-    if len(classes) > MOST:
-        classes = []
+    counts = _num_prompts(comparison)
+    classes = list(counts) if len(counts) <= MOST else []
     head = ("cell", *classes, "all (95 %)", "accept length", "break-even", "above it")
     batch = comparison.records[0].batch
     head += (f"running, of {batch}", "tok/s of all") if batch > 1 else ()
-    found = comparison.measurements
-    ordered = sorted(comparison.records, key=lambda r: _place(found.get(r.cell_id)))
+    cells = [(r, comparison.measurements.get(r.cell_id)) for r in comparison.records]
+    cells.sort(key=lambda cell: -rank(cell[1].overall) if cell[1] else math.inf)
     rows = []
-    for record in ordered:
-        row = [_name(record, comparison, names), *_speeds(found.get(record.cell_id), classes)]
-        together = _together(record, found.get(record.cell_id)) if batch > 1 else ()
-        rows.append((*row, *_needs(found.get(record.cell_id)), *together))
+    for record, measured in cells:
+        name = _marked(record.cell_id, comparison, names)
+        if measured is None:
+            name = f"{names[record.cell_id]} (**{record.status.value}**)"
+        together = _together(record, measured) if batch > 1 else ()
+        rows.append((name, *_speeds(measured, classes), *_needs(measured), *together))
     yield table(head, rows)
-    yield _legend(comparison, batch)
+    yield _legend(comparison, counts, batch)
     if said := interleaving(comparison, names):
         yield said
 
 
-def _place(measurement: Measurement | None) -> tuple[bool, float]:
-    """Return what rows are sorted by."""
-    return (False, -rank(measurement.overall)) if measurement else (True, 0.0)
-
-
-def _name(record: CellRecord, comparison: Comparison, names: Mapping[str, str]) -> str:
-    """Name a cell and say if it is the best baseline, or how it ended without a result."""
-    name = names[record.cell_id]
-    if record.cell_id not in comparison.measurements:
-        return f"{name} (**{record.status.value}**)"
-    best = comparison.best is not None and comparison.best.cell_id == record.cell_id
-    return f"{name} (best baseline)" if best else name
+def _marked(cell_id: str, comparison: Comparison, names: Mapping[str, str]) -> str:
+    """Name a cell and say if it is the best baseline."""
+    best = comparison.best is not None and comparison.best.cell_id == cell_id
+    return f"{names[cell_id]} (best baseline)" if best else names[cell_id]
 
 
 def _speeds(measurement: Measurement | None, classes: list[str]) -> Iterator[str]:
@@ -232,16 +221,8 @@ def _together(record: CellRecord, measurement: Measurement | None) -> tuple[str,
     return (number(running), number(running * measurement.overall.tok_s.value))
 
 
-def _legend(comparison: Comparison, batch: int) -> str:
-    """Say what the columns are, and how many prompts stand behind them."""
-    counts = {
-        category: max(
-            m.classes[category].num_prompts
-            for m in comparison.measurements.values()
-            if category in m.classes
-        )
-        for category in categories(comparison)
-    }
+def _legend(comparison: Comparison, counts: Mapping[str, int], batch: int) -> str:
+    """Say what the columns are, and how many prompts stand behind each class."""
     prompts = ", ".join(f"{category} {count}" for category, count in counts.items())
     text = "Decode tok/s" + " of one request" * (batch > 1)
     if comparison.best is not None:
@@ -253,3 +234,48 @@ def _legend(comparison: Comparison, batch: int) -> str:
     if batch > 1:
         text += " Running: requests in a step, a mean over them; times it, tok/s of all."
     return text
+
+
+def terminal_table(records: Sequence[CellRecord]) -> str:
+    """Return, per comparison, one line a cell: tok/s and speed-up by class; then the verdict.
+
+    `accept` is the accept length over all classes, `needed` the break-even that it must exceed.
+    """
+    comparisons = compare(records)
+    titles = comparison_names([c.records for c in comparisons])
+    blocks = []
+    for title, comparison in zip(titles, comparisons, strict=True):
+        names = arm_names(comparison.records)
+        turns = filter(None, [interleaving(comparison, names)])
+        plain = (line.replace("**", "") for line in verdict(comparison, names))
+        blocks.append("\n".join([title, *_aligned(comparison, names), *turns, "", *plain]))
+    if said := drafter_notes(records):
+        blocks.append("\n".join(f"{sentence(note)}." for note in said))
+    return "\n\n".join(blocks)
+
+
+def _aligned(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield aligned lines for the terminal: a head, then the cells in their order."""
+    classes = list(_num_prompts(comparison))
+    rows = [["", *classes, "all", "accept", "needed"]]
+    for record in comparison.records:
+        rows.append([names[record.cell_id], *_row(record, comparison, classes)])
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+    for row in rows:
+        first, *rest = row
+        cells = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=False))
+        yield "  ".join([first.ljust(widths[0]), *cells]).rstrip()
+
+
+def _row(record: CellRecord, comparison: Comparison, classes: Sequence[str]) -> list[str]:
+    """Return a cell's figures, or how it ended."""
+    measurement = comparison.measurements.get(record.cell_id)
+    if measurement is None:
+        return [record.status.value.upper()]
+    row = []
+    for figures in [*map(measurement.classes.get, classes), measurement.overall]:
+        text = "–" if figures is None else number(figures.tok_s.value)
+        if figures and figures.versus:
+            text += f" {figures.versus.speed_up.value:.2f}x"
+        row.append(text)
+    return [*row, *_needs(measurement)[:2]]

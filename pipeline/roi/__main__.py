@@ -16,11 +16,10 @@ from pipeline.judge.comparison import compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.roi.advisor import advisor_details, advisor_section
-from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.numbers import parse
 from pipeline.roi.scale.command import scale_lines
 from pipeline.roi.text import class_headlines, class_levers, lines
-from pipeline.roi.verdict import from_numbers
+from pipeline.roi.verdict import class_verdicts, from_numbers
 
 REFUSED = 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import NamedTuple
 
 RTX6KPRO = "https://github.com/local-inference-lab/rtx6kpro/blob/master/"
@@ -91,9 +90,9 @@ BATCH_SOURCE = (
 )
 
 
-def floor_us(kib: float, curves: Sequence[Curve] = NCCL_PCIE_8) -> tuple[float, float]:
+def floor_us(kib: float) -> tuple[float, float]:
     """Return the fastest and the slowest published time of one all-reduce of this size, in µs."""
-    times = [curve.at(kib) for curve in curves]
+    times = [curve.at(kib) for curve in NCCL_PCIE_8]
     return min(times), max(times)
 
 

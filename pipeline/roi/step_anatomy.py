@@ -257,3 +257,17 @@ def rest(cheapest: Measurement, rows_ms: float) -> Iterator[Part]:
         ),
     ]
     yield from sorted(bounds, key=lambda part: -part.ms)
+
+
+def in_order(found: Anatomy) -> list[tuple[Part, float]]:
+    """Return the changes by gain with the step time after each.
+
+    Those that a cell shows come first, for they can be had today; bounds follow.
+    """
+    shown = sorted((p for p in found.parts if p.measured), key=lambda p: -p.ms)
+    bounds = sorted((p for p in found.parts if not p.measured), key=lambda p: -p.ms)
+    step, ordered = found.step_ms, []
+    for part in [*shown, *bounds]:
+        step -= part.ms
+        ordered.append((part, step))
+    return ordered

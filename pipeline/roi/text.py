@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pipeline.measure.wording import number, sentence, surplus, table
-from pipeline.roi.class_verdicts import ClassVerdict
 from pipeline.roi.levers.gain import Gain, Side, together, widest
-from pipeline.roi.verdict import Ground, Verdict
+from pipeline.roi.verdict import ClassVerdict, Ground, Verdict
 
 OVERLAP = (
     "Levers on the step overlap: their gains do not add up. What makes launches or all-reduces"
@@ -26,7 +25,8 @@ def lines(verdict: Verdict) -> Iterator[str]:
     yield "**What each lever is worth**, largest gain first; effort is yours to weigh"
     yield lever_table(verdict)
     yield OVERLAP
-    yield what_next(verdict)
+    said = narrowing(verdict)
+    yield "\n\n".join(filter(None, [pair(verdict), f"**Measure next:** {said}." if said else ""]))
 
 
 def headline(verdict: Verdict) -> list[str]:
@@ -97,40 +97,30 @@ def _name(gain: Gain) -> str:
     return f"{gain.name} (bound)" if gain.limits else gain.name
 
 
-def lever_table(verdict: Verdict, sources: Sources | None = None) -> str:
+def lever_table(verdict: Verdict, cited: dict[str, int] | None = None) -> str:
     """Write the levers with the ends of the speed they give, their basis and source.
 
     Args:
         verdict: What was judged.
-        sources: Takes public sources, which several tables name; without it each is written out.
+        cited: Takes public sources with their numbers, for several tables name the same; without
+            it each is written out.
     """
-    rows = []
+    at, rows = verdict.situation, []
     for gain in verdict.gains:
-        speed, times = _speeds(verdict, gain)
-        source = gain.factor.source
-        said = sources.cite(source) if sources else f": {source}"
+        low, high = gain.tok_s(at.tok_s)
+        speed = "–" if gain.side is Side.LOAD else _ends(low, high)
+        times = _ends(low / at.baseline_tok_s, high / at.baseline_tok_s)
+        said = f": {gain.factor.source}"
+        if cited is not None and "https://" in said:
+            said = f" [{cited.setdefault(gain.factor.source, len(cited) + 1)}]"
         rows.append((_name(gain), gain.change, f"{gain.factor.basis}{said}", speed, times))
     head = ("lever", "from → to", "basis", "tok/s", "x baseline")
     return table(head, rows, text=3)
 
 
-def _speeds(verdict: Verdict, gain: Gain) -> tuple[str, str]:
-    """Return the tok/s that a lever gives, and the times the baseline."""
-    at = verdict.situation
-    low, high = gain.tok_s(at.tok_s)
-    speed = "–" if gain.side is Side.LOAD else _ends(low, high)
-    return speed, _ends(low / at.baseline_tok_s, high / at.baseline_tok_s)
-
-
 def _ends(low: float, high: float) -> str:
     """Write a range, or one number where its ends look alike."""
     return number(low) if number(low) == number(high) else f"{number(low)}–{number(high)}"
-
-
-def what_next(verdict: Verdict) -> str:
-    """Say what two levers do together and which measurement narrows the most."""
-    said = narrowing(verdict)
-    return "\n\n".join(filter(None, [pair(verdict), f"**Measure next:** {said}." if said else ""]))
 
 
 def pair(verdict: Verdict) -> str:
@@ -173,36 +163,14 @@ def class_levers(verdicts: Sequence[ClassVerdict]) -> Iterator[str]:
     """Yield each class's table of levers, and once what holds for all of them."""
     if not verdicts:
         return
-    sources = Sources()
+    cited: dict[str, int] = {}
     yield "## What each lever is worth"
     yield f"Largest gain first; effort is yours to weigh. {OVERLAP}"
     for found in verdicts:
         yield f"### {found.category}: {found.name}"
-        yield lever_table(found.verdict, sources)
+        yield lever_table(found.verdict, cited)
         if said := pair(found.verdict):
             yield said
-    if listed := sources.listed():
-        yield listed
-
-
-class Sources:
-    """The sources that were cited so far."""
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._numbers: dict[str, int] = {}
-
-    def cite(self, source: str) -> str:
-        """Return what stands behind a basis: ` [1]` for a public source, else the text itself."""
-        if "https://" not in source:
-            return f": {source}"
-        return f" [{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
-
-    def listed(self) -> str:
-        """Return the sources as a list with their addresses folded into links, "" for none."""
-        return "\n".join(f"- [{n}] {_linked(text)}" for text, n in self._numbers.items())
-
-
-def _linked(text: str) -> str:
-    """Return a text with its addresses folded into links."""
-    return re.sub(r"https://[^\s,;)]+", lambda found: f"[source]({found.group()})", text)
+    if cited:  # with their addresses folded into links
+        listed = "\n".join(f"- [{n}] {text}" for text, n in cited.items())
+        yield re.sub(r"https://[^\s,;)]+", r"[source](\g<0>)", listed)

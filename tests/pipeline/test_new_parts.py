@@ -25,8 +25,8 @@ from pipeline.record.record import Status
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report.write import write_report
 from pipeline.roi.advisor import advise
-from pipeline.roi.class_verdicts import class_verdicts
 from pipeline.roi.step_anatomy import anatomy
+from pipeline.roi.verdict import class_verdicts
 from pipeline.sweep.build import build_cells
 from pipeline.sweep.launch import run_sweep
 from tests.pipeline.inline import InlineLauncher, make_settings

@@ -22,13 +22,6 @@ LINE = 46  # characters of a name on one line
 Cells: TypeAlias = Sequence[tuple[str, Measurement]]
 
 
-def class_panels(cells: Cells, rows: int) -> tuple[Figure, dict[str, Axes]]:
-    """Return a figure with one panel per workload class."""
-    categories = list(dict.fromkeys(c for _, m in cells for c in m.classes))
-    figure, panels = grid(len(categories), HEAD + ROW * rows)
-    return figure, dict(zip(categories, panels, strict=True))
-
-
 def grid(panels: int, height: float) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels in at most two columns, each `height` inches high.
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from pipeline.judge.comparison import Comparison
-from pipeline.roi.advisor import draft_rules, setup_rules, verify_rules
-from pipeline.roi.advisor.cell_view import Advice, Rule, Seen, seen
+from pipeline.measure.wording import grouped
+from pipeline.roi.advisor.cell_view import Advice, seen
+from pipeline.roi.advisor.rules import RULES
 
-__all__ = ["RULES", "Advice", "Rule", "Seen", "advise", "advisor_details", "advisor_section"]
-
-RULES = (*verify_rules.RULES, *draft_rules.RULES, *setup_rules.RULES)
+__all__ = ["RULES", "advise", "advisor_details", "advisor_section"]
 
 
 def advise(comparison: Comparison) -> list[Advice]:
@@ -42,10 +41,7 @@ def advisor_details(comparison: Comparison, names: Mapping[str, str]) -> Iterato
 
 def _by_rule(comparison: Comparison) -> list[list[Advice]]:
     """Return what applies, rule by rule."""
-    found: dict[str, list[Advice]] = {}
-    for each in advise(comparison):
-        found.setdefault(each.rule, []).append(each)
-    return list(found.values())
+    return list(grouped((each.rule, each) for each in advise(comparison)).values())
 
 
 def _line(several: list[Advice], names: Mapping[str, str]) -> str:

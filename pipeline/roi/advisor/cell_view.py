@@ -43,16 +43,6 @@ class Seen:
         return proof is not None and (proof.capture, proof.allreduce) == ("native_plan", "fused")
 
     @property
-    def drafter(self) -> str:
-        """The drafter's name."""
-        return self.record.params.get("drafter", "")
-
-    @property
-    def verify(self) -> str:
-        """The verify backend's name."""
-        return self.record.params.get("verify", "")
-
-    @property
     def abilities(self) -> Abilities:
         """What the drafter and the verify backend say of themselves."""
         return self.record.abilities
@@ -115,9 +105,10 @@ class Seen:
 
     def same_drafter(self) -> Iterator[tuple[CellRecord, Measurement]]:
         """Yield the measured cells with this drafter at this width and another backend."""
+        own = self.record
         for record, measurement in self.others:
-            same = (record.params["drafter"], record.width) == (self.drafter, self.record.width)
-            if measurement and same and record.params["verify"] != self.verify:
+            same = (record.params["drafter"], record.width) == (own.params["drafter"], own.width)
+            if measurement and same and record.params["verify"] != own.params["verify"]:
                 yield record, measurement
 
 

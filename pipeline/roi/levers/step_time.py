@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pipeline.measure.wording import number
 from pipeline.roi import public_figures as public
 from pipeline.roi.contradictions import public_floor_us
+from pipeline.roi.levers.accept_length import accept_length_of
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side
-from pipeline.roi.levers.width import accept_length_of
 from pipeline.roi.numbers import Numbers
 from pipeline.roi.situation import Situation
 
@@ -17,7 +17,11 @@ DEAR = 1.3  # verify over a plain forward, above which launches are worth a look
 
 
 def step_levers(at: Situation, numbers: Numbers) -> Iterator[Gain]:
-    """Yield what a cheaper step is worth at today's accept length."""
+    """Yield what a cheaper step is worth at today's accept length.
+
+    Raises:
+        ValueError: The width or the verify time that is asked for cannot be.
+    """
     if at.overhead_ms >= 0 and at.verify_ms > at.plain_forward_ms:
         yield from verify_levers(at, numbers)
     if at.overhead_ms > 0:
@@ -60,6 +64,9 @@ def _width(at: Situation, numbers: Numbers) -> Gain:
 
     The step's cost beyond a plain one is taken as flat at one end, as proportional to the draft
     tokens at the other: measured widths lie between.
+
+    Raises:
+        ValueError: The width needs more accept rates than were given.
     """
     wanted = int(numbers.values.get("width_to", max(2, at.width - 1)))
     known_width = len(numbers.accept_rate) + 1

@@ -1,8 +1,8 @@
-"""The speed of a cell that was not run, from parts that were measured.
+"""The speed of a cell that was not run, from parts that were measured, and how far off that is.
 
 A verify step's time does not depend on who drafted, so the parts are measured apart: the verify
 time of each backend by rows and class, the draft time by drafter and backend, the host time by
-backend.
+backend. The check hides each measured cell in turn and predicts it from the others.
 """
 
 from __future__ import annotations
@@ -10,11 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
+from typing import NamedTuple
 
-from pipeline.roi.levers.width import reach
-from pipeline.roi.projection.costs import Cost, Place
-from pipeline.roi.projection.width_curve import Estimate, Timed, WidthCurve, width_curve
+import numpy as np
+
+from pipeline.measure.wording import grouped
+from pipeline.roi.levers.accept_length import reach
+from pipeline.roi.projection.costs import (
+    Cost,
+    Estimate,
+    Place,
+    Timed,
+    WidthCurve,
+    width_curve,
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +47,9 @@ class Projection:
 
 def curves(found: Sequence[Cost]) -> dict[str, WidthCurve]:
     """Return each backend's verify time by rows."""
-    timed: dict[str, list[Timed]] = {}
-    for cost in found:
-        one = Timed(cost.rows, cost.place.category, cost.figures.verify_ms)
-        timed.setdefault(cost.place.verify, []).append(one)
+    timed = grouped(
+        (c.place.verify, Timed(c.rows, c.place.category, c.figures.verify_ms)) for c in found
+    )
     return {verify: width_curve(cells) for verify, cells in timed.items()}
 
 
@@ -150,9 +160,77 @@ def missing(found: Sequence[Cost]) -> Iterator[Place]:
     arms = dict.fromkeys((c.place.drafter, c.place.width) for c in found)
     backends = dict.fromkeys((c.place.verify, c.place.load) for c in found)
     categories = dict.fromkeys((c.place.category, c.place.load) for c in found)
-    for drafter, width in arms:
-        for verify, load in backends:
-            for category, of_load in categories:
-                place = Place(drafter, verify, width, category, load)
-                if load == of_load and place not in have:
-                    yield place
+    for (drafter, width), (verify, load), (category, of_load) in product(
+        arms, backends, categories
+    ):
+        place = Place(drafter, verify, width, category, load)
+        if load == of_load and place not in have:
+            yield place
+
+
+class Hidden(NamedTuple):
+    """One hidden cell.
+
+    Attributes:
+        place: Its place among the cells.
+        cost: What was measured.
+        estimate: What the other cells predict.
+    """
+
+    place: int
+    cost: float
+    estimate: Estimate
+
+    @property
+    def error(self) -> float:
+        """Relative error of a speed built on the predicted cost: `measured / predicted - 1`."""
+        return self.cost / self.estimate.value - 1
+
+
+class Errors(NamedTuple):
+    """How far off predictions are, as shares.
+
+    Attributes:
+        number: Hidden cells.
+        median: Median absolute error.
+        p90: 90th percentile.
+        worst: The largest.
+        covered: Share of the measured costs inside their predicted 95 % interval.
+    """
+
+    number: int
+    median: float
+    p90: float
+    worst: float
+    covered: float
+
+
+def summarise(hidden: Sequence[Hidden]) -> Errors:
+    """Return how far off the predictions were."""
+    sizes = np.abs([h.error for h in hidden])
+    inside = [h.estimate.low <= h.cost <= h.estimate.high for h in hidden]
+    return Errors(
+        len(hidden),
+        float(np.median(sizes)),
+        float(np.quantile(sizes, 0.9)),
+        float(sizes.max()),
+        float(np.mean(inside)),
+    )
+
+
+def self_check(found: Sequence[Cost]) -> list[Hidden]:
+    """Hide each cell with a drafter on all of its classes, and predict its speed from the rest.
+
+    The error is that of tok/s. A cell whose drafter or backend ran nowhere else cannot be
+    predicted and is left out.
+    """
+    hidden = []
+    for cell in dict.fromkeys(c.place.cell for c in found if not c.is_baseline):
+        kept = [c for c in found if c.place.cell != cell]
+        fitted = curves(kept)
+        for number, cost in enumerate(found):
+            if cost.place.cell == cell:
+                projection = project(kept, fitted, cost.place)
+                if projection:
+                    hidden.append(Hidden(number, cost.figures.tok_s.value, projection.tok_s))
+    return hidden

@@ -1,20 +1,161 @@
-"""Answer `python -m pipeline.roi scale=NAME`: read its settings, write the cost model's tables."""
+"""Answer `python -m pipeline.roi scale=NAME`: which drafter with which backend pays on paper.
+
+`outlook` weighs every pair at one load with the cost model; `scale_lines` reads the settings and
+writes the tables.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.measure.wording import number, percent, table
+from pipeline.measure.wording import grouped, number, percent, table
 from pipeline.roi import public_figures as public
-from pipeline.roi.scale import command as tables
-from pipeline.roi.scale import cost_model as measured
-from pipeline.roi.scale.cost_model import LAUNCH_SOURCE, LAUNCH_US, CostModel, cost_model
-from pipeline.roi.scale.forward_cost import KIMI_K2_5, MEANING, Work, terms
-from pipeline.roi.scale.machines import NVLINK8, PCIE8, TWO_HOSTS, Box
-from pipeline.roi.scale.outlook import Outlook, PaperDrafter, outlook
+from pipeline.roi.scale.cost_model import (
+    ALLREDUCE,
+    LAUNCH_SOURCE,
+    LAUNCH_US,
+    SOURCE,
+    CostModel,
+    cost_model,
+    to_check,
+)
+from pipeline.roi.scale.forward_cost import (
+    KIMI_K2_5,
+    MEANING,
+    NVLINK8,
+    PCIE8,
+    TWO_HOSTS,
+    Box,
+    ScaleTarget,
+    Work,
+    terms,
+)
+
+
+class Way(NamedTuple):
+    """How a verify step runs on paper.
+
+    Attributes:
+        name: What it is called in tables.
+        captured: It is replayed from a capture instead of launched kernel by kernel.
+        fused: All-reduce, residual add and norm are one kernel.
+    """
+
+    name: str
+    captured: bool = False
+    fused: bool = False
+
+
+EAGER, CAPTURED = Way("eager"), Way("captured", captured=True)
+FUSED = Way("captured and fused", captured=True, fused=True)
+
+
+class PaperDrafter(NamedTuple):
+    """A drafter as two numbers.
+
+    Attributes:
+        name: What it is.
+        width: Rows of its verify step.
+        low: Least accept length.
+        high: Most.
+        trained: It runs a model; looking text up costs nothing here.
+        source: Where the accept length comes from.
+    """
+
+    name: str
+    width: int
+    low: float
+    high: float
+    trained: bool
+    source: str
+
+
+class Outlook(NamedTuple):
+    """One drafter with one way to verify, at one batch and context.
+
+    Attributes:
+        drafter: The drafter.
+        way: How the verify step runs.
+        work: Batch, width and context.
+        step_ms: Step time, quick and slow end.
+        tok_s: Speed over all requests, slow and quick end.
+        speed_up: Against the fastest plain decoding, low and high.
+    """
+
+    drafter: PaperDrafter
+    way: Way
+    work: Work
+    step_ms: tuple[float, float]
+    tok_s: tuple[float, float]
+    speed_up: tuple[float, float]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the whole range pays, none of it, or it cannot be said on paper."""
+        if self.speed_up[0] > 1:
+            return "pays"
+        return "does not pay" if self.speed_up[1] < 1 else "measure it"
+
+
+def outlook(
+    model: CostModel, target: ScaleTarget, box: Box, drafters: Sequence[PaperDrafter], load: Work
+) -> Iterator[Outlook]:
+    """Yield every drafter with every way to verify that the machine has, at one batch and context.
+
+    Both ends of an all-reduce's time are carried through drafter and baseline together, for it is
+    one machine; the model's own error on steps that it was not fitted to widens each end.
+    """
+    captured = [CAPTURED, *([FUSED] if box.fused else [])]
+    plain = Work(load.batch, 1, load.context)
+    for drafter in drafters:
+        work = Work(load.batch, drafter.width, load.context)
+        for way in (EAGER, *captured):
+            ratios, steps = [], []
+            for end in (0, 1):
+                step = step_of(model, target, box, work, way, end, drafter.trained)
+                base = min(step_of(model, target, box, plain, w, end, False) for w in captured)
+                ratios.append(base / step)
+                steps.append(step)
+            off = 1 + model.spread
+            slow, quick = max(steps) * off, min(steps) / off
+            yield Outlook(
+                drafter,
+                way,
+                work,
+                (quick, slow),
+                (
+                    1000 * load.batch * drafter.low / slow,
+                    1000 * load.batch * drafter.high / quick,
+                ),
+                (drafter.low * min(ratios) / off, drafter.high * max(ratios) * off),
+            )
+
+
+def step_of(
+    model: CostModel,
+    target: ScaleTarget,
+    box: Box,
+    work: Work,
+    way: Way,
+    end: int,
+    drafts: bool,
+) -> float:
+    """Return one step's ms at the quick (0) or slow (1) end of the machine's all-reduces.
+
+    An eager forward takes as long as its launches if those outlast the device's work.
+    """
+    curve = box.fused[0] if way.fused else box.nccl[end]
+    on_device = model.step_ms(target, box, work, curve, drafts)
+    if way.captured:
+        return on_device
+    launches = target.kernels * LAUNCH_US[end] / 1000
+    draft = model.coefficients.draft if drafts else 0.0
+    return max(on_device, launches + draft)
+
 
 SCALES: dict[str, Box] = {
     "kimi_k2_5_pcie8": PCIE8,
@@ -57,16 +198,16 @@ def scale_lines(name: str, arguments: Sequence[str]) -> Iterator[str]:
         for row in outlook(model, KIMI_K2_5, box, drafters, Work(int(batch), 1, int(context)))
     ]
     yield f"# {KIMI_K2_5.name} on {box.name}, on paper"
-    yield tables.best(rows)
+    yield _best(rows)
     yield "Speed-up over the fastest plain decoding, by context × requests; bold: pays at both ends"
-    yield tables.outlook_table(rows)
+    yield _outlook_table(rows)
     if len({(r.work.context, r.work.batch) for r in rows}) == 1:
-        yield tables.steps_table(rows)
+        yield _steps_table(rows)
     yield "Accept lengths: " + "; ".join(f"{d.name}: {d.source}" for d in drafters) + "."
     yield "## Terms, each with its source"
-    yield tables.terms_table(model, box)
+    yield _terms_table(model, box)
     yield "## How far off the model is"
-    yield from tables.check(model)
+    yield from _check(model)
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, str]:
@@ -100,11 +241,10 @@ def _counts(given: dict[str, str], key: str) -> list[float]:
     return values
 
 
-def best(rows: Sequence[Outlook]) -> str:
+def _best(rows: Sequence[Outlook]) -> str:
     """Write, by load, which pairs pay on the whole range."""
     said = []
-    for context, batch in dict.fromkeys((r.work.context, r.work.batch) for r in rows):
-        own = [r for r in rows if (r.work.context, r.work.batch) == (context, batch)]
+    for (context, batch), own in grouped(((r.work.context, r.work.batch), r) for r in rows).items():
         paying = [r for r in own if r.verdict == "pays"]
         paying.sort(key=lambda r: (-r.speed_up[0], not r.way.captured))
         names = ", ".join(f"{r.drafter.name} × {r.way.name}" for r in paying[:2])
@@ -115,7 +255,7 @@ def best(rows: Sequence[Outlook]) -> str:
     return "\n".join(said)
 
 
-def outlook_table(rows: Sequence[Outlook]) -> str:
+def _outlook_table(rows: Sequence[Outlook]) -> str:
     """Write the speed-up of every pair at every load; bold where the whole range pays."""
     loads = list(dict.fromkeys((r.work.context, r.work.batch) for r in rows))
     pairs: dict[tuple[str, str], list[str]] = {}
@@ -127,7 +267,7 @@ def outlook_table(rows: Sequence[Outlook]) -> str:
     return table(head, [(*pair, *cells) for pair, cells in pairs.items()], text=2)
 
 
-def steps_table(rows: Sequence[Outlook]) -> str:
+def _steps_table(rows: Sequence[Outlook]) -> str:
     """Write step time and speed of every pair: for a single load."""
     head = ("drafter", "verify step", "accept length", "step, ms", "tok/s")
     return table(
@@ -146,7 +286,7 @@ def steps_table(rows: Sequence[Outlook]) -> str:
     )
 
 
-def terms_table(model: CostModel, box: Box) -> str:
+def _terms_table(model: CostModel, box: Box) -> str:
     """Write each term at one request of plain decoding and of verifying, and its coefficient."""
     plain, verify = (terms(KIMI_K2_5, box, Work(1, width, 32768), box.nccl[0]) for width in (1, 4))
     used = model.coefficients._replace(fixed=model.fixed_ms(KIMI_K2_5, box))
@@ -158,28 +298,20 @@ def terms_table(model: CostModel, box: Box) -> str:
         "allreduce": f"{KIMI_K2_5.allreduces} a forward; {box.source}",
         "fixed": f"{box.kernel_us:g} µs × {KIMI_K2_5.kernels} kernels on this machine"
         if box.kernel_us
-        else measured.SOURCE,
-        "draft": measured.SOURCE,
+        else SOURCE,
+        "draft": SOURCE,
     }
     rows = [
         (name, MEANING[name], source, number(p), number(v), number(c))
         for (name, source), p, v, c in zip(sources.items(), plain, verify, used, strict=True)
     ]
-    rows.append(
-        (
-            "launch",
-            "µs a kernel, eager only",
-            LAUNCH_SOURCE,
-            "–",
-            "–",
-            f"{LAUNCH_US[0]:g}–{LAUNCH_US[1]:g}",
-        )
-    )
+    launch = f"{LAUNCH_US[0]:g}–{LAUNCH_US[1]:g}"
+    rows.append(("launch", "µs a kernel, eager only", LAUNCH_SOURCE, "–", "–", launch))
     head = ("term", "its coefficient is", "source", "ms at width 1", "at width 4", "coefficient")
     return table(head, rows, text=3)
 
 
-def check(model: CostModel) -> Iterator[str]:
+def _check(model: CostModel) -> Iterator[str]:
     """Yield the error on fitted and on other steps, the latter one by one."""
     fitted, checked = np.array(model.fitted), np.array(model.checked)
     yield (
@@ -188,21 +320,19 @@ def check(model: CostModel) -> Iterator[str]:
         f" median error {percent(float(np.median(fitted)))}. On {len(checked)} published steps"
         f" that were not fitted (drafting for 2 to 128 requests): median"
         f" {percent(float(median(checked)))}, 90th percentile {percent(model.spread)}, which"
-        f" every range above carries. Source: {measured.SOURCE}. On other machines only the"
+        f" every range above carries. Source: {SOURCE}. On other machines only the"
         " hardware's own figures change; nothing was measured there."
     )
-    rows = []
-    for step, length in measured.to_check():
-        predicted = model.step_ms(KIMI_K2_5, PCIE8, step.work, measured.ALLREDUCE, True)
-        rows.append(
-            (
-                str(step.work.context),
-                str(step.work.batch),
-                f"{length:.2f}",
-                number(step.ms),
-                number(predicted),
-                f"{100 * (predicted / step.ms - 1):+.0f} %".replace("-", "−"),
-            )
+    rows = [
+        (
+            str(step.work.context),
+            str(step.work.batch),
+            f"{length:.2f}",
+            number(step.ms),
+            number(predicted := model.step_ms(KIMI_K2_5, PCIE8, step.work, ALLREDUCE, True)),
+            f"{100 * (predicted / step.ms - 1):+.0f} %".replace("-", "−"),
         )
+        for step, length in to_check()
+    ]
     head = ("context", "requests", "accept length", "measured ms", "predicted ms", "off")
     yield table(head, rows, text=0)

@@ -15,8 +15,7 @@ import numpy as np
 
 from pipeline.roi.public_figures import CUSTOM_PCIE_8, Curve
 from pipeline.roi.scale import cost_model as measured
-from pipeline.roi.scale.forward_cost import KIMI_K2_5, ScaleTarget, Terms, Work, terms
-from pipeline.roi.scale.machines import PCIE8, Box
+from pipeline.roi.scale.forward_cost import KIMI_K2_5, PCIE8, Box, ScaleTarget, Terms, Work, terms
 
 # µs a launch from the host: a lean engine's 1800 launches in 8 ms, and the pivot's 30 ms verify
 # over the kernels of its 61 layers.

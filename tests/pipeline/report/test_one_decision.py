@@ -9,10 +9,10 @@ from pipeline.measure.wording import arm_names
 from pipeline.record.record import save_record, save_repetition
 from pipeline.record.sweep_folder import create_sweep
 from pipeline.report import write_report
-from pipeline.report.plan import NAME
+from pipeline.report.investment import PLAN
 from pipeline.roi.__main__ import main
-from pipeline.roi.class_verdicts import class_verdicts, furthest
 from pipeline.roi.text import next_lever, next_step
+from pipeline.roi.verdict import class_verdicts, furthest
 from tests.pipeline.synthetic import make_plain, make_record, make_response, make_sweep
 
 PLAIN = {("none", "extend"): (0.0, 38.0), ("none", "graph_captured"): (0.0, 11.4)}
@@ -43,7 +43,7 @@ def test_every_place_of_a_sweep_recommends_the_same(cost, tmp_path, capsys):
 
     line = f"**Next, on {first.category}:** {next_step(first.verdict)}"
     assert line in report.split("\n#")[0]
-    assert line in (folder.path / NAME).read_text()
+    assert line in (folder.path / PLAN).read_text()
     assert any(line in noted for noted in folder.facts["verdict"])
     for found in verdicts:
         row = rf"\| {found.category} \| {re.escape(found.name)} \| (.*?) \|"

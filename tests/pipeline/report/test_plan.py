@@ -10,13 +10,11 @@ from pipeline.judge.comparison import compare
 from pipeline.measure.wording import cell_names
 from pipeline.record.record import save_record, save_repetition
 from pipeline.record.sweep_folder import create_sweep
-from pipeline.report.investment import sections
-from pipeline.report.plan import NAME, in_order, plan_blocks
-from pipeline.report.plots.iso_speed import iso_speed
-from pipeline.report.plots.waterfall import waterfall
+from pipeline.report.investment import PLAN, plan_blocks, sections
+from pipeline.report.plots.investment import iso_speed, waterfall
 from pipeline.roi.__main__ import main
-from pipeline.roi.class_verdicts import class_verdicts
-from pipeline.roi.step_anatomy import anatomy
+from pipeline.roi.step_anatomy import anatomy, in_order
+from pipeline.roi.verdict import class_verdicts
 from tests.pipeline.synthetic import make_sweep, measured_later
 from verify.breakdown import Breakdown
 
@@ -129,7 +127,7 @@ def test_a_breakdown_says_what_a_cheaper_backend_takes_away(comparison, tmp_path
     (cell / "breakdown.json").write_text(json.dumps(parts))
 
     list(sections(comparison, cell_names(comparison.records), tmp_path))
-    text = (tmp_path / NAME).read_text()
+    text = (tmp_path / PLAN).read_text()
 
     assert "1. **verify=graph_captured instead of extend** removes 20" in text
     assert "Its breakdown: 13.0 ms idle between launches and 9.00 ms waiting for a late" in text
@@ -144,7 +142,7 @@ def test_alone_a_breakdown_that_the_engine_traced_tells_launches_and_waiting_apa
     (alone,) = compare(records)
 
     list(sections(alone, cell_names(alone.records), tmp_path))
-    text = (tmp_path / NAME).read_text()
+    text = (tmp_path / PLAN).read_text()
 
     assert "1. **capture the verify step in a graph** removes 13.0 ms" in text
     assert "2. **let all ranks start together" in text
@@ -202,7 +200,7 @@ def test_the_sections_hold_verdict_pictures_and_plan(comparison, tmp_path):
     assert "## What to serve" in text
     assert "the command that serves this cell was not recorded" in text, "no name tells it"
     assert "## Known faults" in text
-    for name in ("1-iso_speed.png", "1-waterfall.png", f"1-{NAME}"):
+    for name in ("1-iso_speed.png", "1-waterfall.png", f"1-{PLAN}"):
         assert name in text
         assert (tmp_path / name).stat().st_size > 500
 

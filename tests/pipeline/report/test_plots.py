@@ -9,11 +9,7 @@ import pytest
 
 from pipeline.judge.comparison import compare
 from pipeline.measure.wording import cell_names
-from pipeline.report.plots import distinct, draw
-from pipeline.report.plots.accept_rate import accept_rate
-from pipeline.report.plots.break_even import break_even
-from pipeline.report.plots.speed import speed
-from pipeline.report.plots.step import step
+from pipeline.report.plots.by_cell import accept_rate, break_even, distinct, draw, speed, step
 from tests.pipeline.synthetic import (
     make_plain,
     make_record,
@@ -157,7 +153,5 @@ def test_without_any_measurement_nothing_is_written(tmp_path):
 
 
 def test_the_drawing_library_is_loaded_only_to_draw():
-    code = (
-        "import sys, pipeline.report.plots, pipeline.report; sys.exit('matplotlib' in sys.modules)"
-    )
+    code = "import sys, pipeline.report.plots.by_cell; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,8 +2,10 @@
 
 import pytest
 
-from pipeline.roi import close, from_numbers, parse
 from pipeline.roi.__main__ import main
+from pipeline.roi.numbers import parse
+from pipeline.roi.situation import close
+from pipeline.roi.verdict import from_numbers
 
 BASE = ["baseline_tok_s=82", "accept_length=2.0", "tok_s=60"]
 

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.roi import from_numbers, parse
-from pipeline.roi.levers.width import best_width
+from pipeline.roi.levers.accept_length import best_width
+from pipeline.roi.numbers import parse
 from pipeline.roi.scale.forward_cost import ScaleTarget
+from pipeline.roi.verdict import from_numbers
 
 # https://github.com/sgl-project/SpecForge/issues/339, Qwen3-30B-A3B, 2x H100, batch 1, plain 222.47
 # tok/s: steps/top-k/draft tokens, tok/s, accept length.

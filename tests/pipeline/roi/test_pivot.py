@@ -7,8 +7,10 @@ length 2.0; AQ-MedAI's K2 drafter 52 tok/s at 1.5; n-gram 41 tok/s; verify 30 ms
 
 import pytest
 
-from pipeline.roi import from_numbers, headline, lines, parse
 from pipeline.roi.levers.gain import Side
+from pipeline.roi.numbers import parse
+from pipeline.roi.text import headline, lines
+from pipeline.roi.verdict import from_numbers
 
 SHARED = "baseline_tok_s=82 verify_ms=30 allreduce_ms=25 allreduces=122 width=8 hidden_size=7168"
 EAGLE = f"{SHARED} accept_length=2.0 tok_s=60 drafter=EAGLE-3"

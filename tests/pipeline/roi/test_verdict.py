@@ -2,9 +2,10 @@
 
 import pytest
 
-from pipeline.roi import from_numbers, headline, parse
 from pipeline.roi.levers.gain import Basis, Gain, Range, Side
-from pipeline.roi.verdict import Ground, decide
+from pipeline.roi.numbers import parse
+from pipeline.roi.text import headline
+from pipeline.roi.verdict import Ground, decide, from_numbers
 
 
 def lever(name, low, high, side=Side.ACCEPT, limits=False):

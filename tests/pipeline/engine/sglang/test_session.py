@@ -10,9 +10,9 @@ from drafters.ngram import Ngram
 from drafters.standalone import Standalone
 from pipeline.cell.cell import Parallelism
 from pipeline.engine.sglang.versions import FLAGS
-from pipeline.judge.identities import own_fault
+from pipeline.judge.comparison import own_fault
 from pipeline.measure import measure
-from pipeline.measure.loops import looping_prompts
+from pipeline.measure.prompts import looping_prompts
 from pipeline.record.record import Status
 from pipeline.sweep.build import PlannedCell
 from tests.pipeline.engine.sglang.prompts import PROMPTS

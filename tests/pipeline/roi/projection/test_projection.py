@@ -10,16 +10,9 @@ from experiments.projection.hold_out import hold_out
 from experiments.projection.surface import Point, fit
 from pipeline.judge.comparison import compare
 from pipeline.report.investment import projection_section
-from pipeline.roi.levers.width import accept_length_of, best_width, cut, reach
-from pipeline.roi.projection import (
-    Place,
-    costs,
-    curves,
-    missing,
-    project,
-    summarise,
-)
-from pipeline.roi.projection.width_curve import Timed, width_curve
+from pipeline.roi.levers.accept_length import accept_length_of, best_width, cut, reach
+from pipeline.roi.projection.costs import Place, Timed, costs, width_curve
+from pipeline.roi.projection.predict import curves, missing, project, summarise
 from tests.pipeline.synthetic import make_sweep, measured_later
 
 DRAFTERS = {"none": 1.0, "eagle3": 1.7, "ngram": 1.5, "tree": 1.9}

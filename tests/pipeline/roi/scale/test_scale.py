@@ -8,10 +8,9 @@ import pytest
 from pipeline.roi.__main__ import main
 from pipeline.roi.public_figures import NCCL_PCIE_8, Curve, floor_us, more_data
 from pipeline.roi.scale import cost_model as measured
+from pipeline.roi.scale.command import PaperDrafter, outlook
 from pipeline.roi.scale.cost_model import cost, cost_model, fit
-from pipeline.roi.scale.forward_cost import KIMI_K2_5, Terms, Work, terms
-from pipeline.roi.scale.machines import NVLINK8, PCIE8
-from pipeline.roi.scale.outlook import PaperDrafter, outlook
+from pipeline.roi.scale.forward_cost import KIMI_K2_5, NVLINK8, PCIE8, Terms, Work, terms
 
 
 def test_rows_visit_distinct_experts_as_even_routing_says():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pipeline.measure.loops import loop_period, looping_prompts
+from pipeline.measure.prompts import loop_period, looping_prompts
 from tests.pipeline.synthetic import make_record, make_response
 
 WORDS = {}

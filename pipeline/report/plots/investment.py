@@ -1,7 +1,9 @@
-"""The break-even plot: accept length against step time, with lines of equal speed."""
+"""The verdict's plots: accept length against step time, and the waterfall down to the floor."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +12,21 @@ from pipeline.judge.comparison import Comparison
 from pipeline.measure import Figures
 from pipeline.measure.wording import arm_names, clipped, number
 from pipeline.record.record import CellRecord
-from pipeline.report.plots.panels import DARK, FAINT, INK, LIGHT, MIDDLE, SMALL, TITLE, grid
-from pipeline.roi.class_verdicts import drafted
+from pipeline.report.plots.panels import (
+    DARK,
+    FAINT,
+    HEAD,
+    INK,
+    LIGHT,
+    MIDDLE,
+    SMALL,
+    TITLE,
+    grid,
+    label,
+    rows,
+)
+from pipeline.roi.step_anatomy import Anatomy, in_order
+from pipeline.roi.verdict import drafted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +38,11 @@ HEIGHT = 3.1  # inches of a panel
 ROOM = 1.3  # the axes reach so far beyond the outermost point
 LONGEST_ARM = 46  # characters of a drafter in the key
 KEY, MARK = 118, 8  # characters that the key is wide, and those that a mark takes
+TICKS = [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]  # ms
 LENGTHS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+WATERFALL_ROW = 0.42  # inches
+WATERFALL_ROOM = 1.35  # its axis reaches so far beyond the whole step
+WRAP = 44  # characters of a row's name on one line
 
 
 def iso_speed(comparison: Comparison) -> Figure | None:
@@ -40,8 +59,10 @@ def iso_speed(comparison: Comparison) -> Figure | None:
         return None
     records = {r.cell_id: r for r in comparison.records}
     names = {k: _arm(records[k], name) for k, name in arm_names(comparison.records).items()}
-    arms = list(dict.fromkeys(names[key] for key, _, _ in points))
-    backends = list(dict.fromkeys(records[key].params["verify"] for key, _, _ in points))
+    arms = dict.fromkeys(names[key] for key, _, _ in points)
+    backends = dict.fromkeys(records[key].params["verify"] for key, _, _ in points)
+    markers = dict(zip(arms, cycle(MARKERS), strict=False))
+    fills = dict(zip(backends, cycle(FILLS), strict=False))
     categories = list(dict.fromkeys(category for _, category, _ in points))
     figure, panels = grid(len(categories), HEIGHT)
     for category, axes in zip(categories, panels, strict=True):
@@ -50,9 +71,9 @@ def iso_speed(comparison: Comparison) -> Figure | None:
         steps = [f.rescaled_to(plain).step_ms for _, f in own]
         _panel(axes, category, plain, (steps, [f.accept_length.value for _, f in own]))
         for (record, figures), step in zip(own, steps, strict=True):
-            marker = MARKERS[arms.index(names[record.cell_id]) % len(MARKERS)]
-            _point(axes, step, figures, (marker, _fill(backends, record.params["verify"])))
-    _key(figure, arms, backends, any(records[key].control for key, _, _ in points))
+            look = markers[names[record.cell_id]], fills[record.params["verify"]]
+            _point(axes, step, figures, look)
+    _key(figure, markers, fills, any(records[key].control for key, _, _ in points))
     return figure
 
 
@@ -60,11 +81,6 @@ def _arm(record: CellRecord, name: str) -> str:
     """Name a drafter at its width, with what tells it from others of its kind."""
     drafter = name.replace(f" × {record.params['verify']}", "", 1)
     return f"{clipped(drafter, LONGEST_ARM)} (width {record.width})"
-
-
-def _fill(backends: list[str], verify: str) -> str:
-    """Return a backend's colour; they also differ in grey."""
-    return FILLS[backends.index(verify) % len(FILLS)]
 
 
 def _plain_ms(comparison: Comparison, category: str, other: Figures) -> float:
@@ -96,14 +112,9 @@ def _panel(
     axes.spines[["top", "right"]].set_visible(False)
     axes.minorticks_off()
     axes.set_yticks([n for n in LENGTHS if n <= top], [f"{n:g}" for n in LENGTHS if n <= top])
-    ticks = [t for t in _ticks() if left <= t <= right]
+    ticks = [t for t in TICKS if left <= t <= right]
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.tick_params(labelsize=SMALL)
-
-
-def _ticks() -> list[float]:
-    """Return round step times over all decades that a step may have."""
-    return [digit * 10.0**power for power in range(-1, 4) for digit in (1, 2, 5)]
 
 
 def _line(axes: Axes, times: float, plain: float, box: tuple[float, float, float]) -> None:
@@ -151,18 +162,20 @@ def _point(axes: Axes, x: float, figures: Figures, look: tuple[str, str]) -> Non
     )
 
 
-def _key(figure: Figure, arms: list[str], backends: list[str], scaled: bool) -> None:
+def _key(
+    figure: Figure, markers: Mapping[str, str], fills: Mapping[str, str], scaled: bool
+) -> None:
     """Write what shapes and fills mean, and the axes' names; `scaled`: some steps are."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     plain = Line2D([], [], ls="", marker="x", color=INK, mew=2.5, label="plain decoding")
     shapes = [
-        Line2D([], [], ls="", marker=MARKERS[i % len(MARKERS)], mfc="white", mec=INK, label=arm)
-        for i, arm in enumerate(arms)
+        Line2D([], [], ls="", marker=marker, mfc="white", mec=INK, label=arm)
+        for arm, marker in markers.items()
     ]
-    fills = [Patch(fc=_fill(backends, name), ec=INK, label=name) for name in backends]
-    handles = [plain, *shapes, *fills]
+    patches = [Patch(fc=fill, ec=INK, label=backend) for backend, fill in fills.items()]
+    handles = [plain, *shapes, *patches]
     figure.legend(
         handles=handles,
         loc="outside upper left",
@@ -184,3 +197,48 @@ def _columns(labels: list[str]) -> int:
         if sum(int(column.max()) + MARK for column in columns) <= KEY:
             return count
     return 1
+
+
+def waterfall(found: Anatomy) -> Figure:
+    """Draw the step, what each change takes from it, and what stays.
+
+    Dark: what was measured. Middle: a bound. The vertical line is the step time that
+    breaks even.
+    """
+    ordered = in_order(found)
+    figure, (axes,) = grid(1, HEAD + WATERFALL_ROW * (len(ordered) + 2))
+    axes.barh(0, found.step_ms, 0.6, color=LIGHT, edgecolor=INK, linewidth=0.6)
+    label(axes, f"{number(found.step_ms)} ms", found.step_ms, 0)
+    for row, (part, after) in enumerate(ordered, start=1):
+        color = DARK if part.measured else MIDDLE
+        hatch = "" if part.measured else "///"
+        axes.barh(row, part.ms, 0.6, after, color=color, hatch=hatch, edgecolor=INK, linewidth=0.6)
+        axes.plot([after, after], [row + 0.3, row + 0.7], color=FAINT, linewidth=0.8)
+        label(axes, f"−{number(part.ms)} ms", after + part.ms, row)
+    last = len(ordered) + 1
+    stays = ordered[-1][1] if ordered else found.step_ms
+    axes.barh(last, stays, 0.6, color=LIGHT, edgecolor=INK, linewidth=0.6)
+    label(axes, f"{number(stays)} ms", stays, last)
+    needed = found.accept_length * found.ms_per_token
+    axes.axvline(needed, color=INK, linewidth=1.6, linestyle=(0, (5, 2)), zorder=0)
+    names = [
+        found.record.label,
+        *(_wrap(part.name) for part, _ in ordered),
+        "plain forward: the floor",
+    ]
+    rows(axes, names, "ms per step, all classes")
+    axes.set_xlim(0, WATERFALL_ROOM * max(found.step_ms, needed))
+    scaled = " · later cells scaled by the baseline beside them" if found.scaled else ""
+    figure.supxlabel(
+        f"dashed: breaks even at {number(needed)} ms · dark: measured · hatched: a bound{scaled}",
+        fontsize=SMALL,
+    )
+    return figure
+
+
+def _wrap(name: str) -> str:
+    """Break a long name behind a semicolon, else at a space."""
+    if len(name) <= WRAP:
+        return name
+    cut = name.find("; ", 0, WRAP) + 1 or name.rfind(" ", 0, WRAP)
+    return f"{name[:cut]}\n{name[cut + 1 :]}"

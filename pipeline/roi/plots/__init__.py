@@ -1,1 +1,0 @@
-"""Plots of the verdict: where cells stand against break-even, and what a step is made of."""
