@@ -66,7 +66,7 @@ def test_a_separator_inside_a_text_ends_no_line(write):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(LINES.encode()), "gzip-compressed; unpack it first"),
+        (gzip.compress(LINES.encode(), mtime=0), "gzip-compressed; unpack it first"),
         (b"PK\x03\x04...", "a zip archive"),
         (b"PAR1....", "a Parquet file"),
         (LINES.encode("utf-16-le"), r"rows.jsonl:1: a NUL byte: this is UTF-16 without its mark"),
