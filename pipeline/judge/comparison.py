@@ -103,23 +103,28 @@ def _check_outputs(cells: dict[str, CellRecord]) -> dict[str, Losslessness]:
     results = {}
     for record in sorted(_ok(cells), key=lambda r: not r.is_baseline):
         if record.greedy:
-            result = compare_outputs(record, _reference(record, _ok(cells)))
+            result = compare_outputs(record, *_reference(record, _ok(cells)))
             results[record.cell_id] = result
             cells[record.cell_id] = _void(record, result.reason)
     return results
 
 
-def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> CellRecord | None:
-    """Return the plain-decode cell whose output a cell must repeat.
+def _reference(record: CellRecord, cells: Sequence[CellRecord]) -> tuple[CellRecord | None, bool]:
+    """Return the cell whose output a cell must repeat, and whether that proves it lossless.
 
-    For a speculative cell: the one with the same verify backend, else the fastest. For a baseline:
-    one whose steps are eager, since capture and fusion are what may have broken the others.
+    For a speculative cell: plain decode under the same verify backend. Without it nothing is
+    proven, and the cell is held against another one of its backend, else against the fastest plain
+    decode. For a baseline: one whose steps are eager, since capture and fusion are what may have
+    broken the others.
     """
-    plain = [r for r in cells if r.is_baseline and r.cell_id != record.cell_id]
+    others = [r for r in cells if r.cell_id != record.cell_id and r.greedy]
+    plain = [r for r in others if r.is_baseline]
     if record.is_baseline:
-        return next((r for r in plain if not r.abilities.captures_verify), None)
-    same = (r for r in plain if r.params["verify"] == record.params["verify"])
-    return next(same, _best_baseline(plain, frozenset()))
+        return next((r for r in plain if not r.abilities.captures_verify), None), True
+    same = [r for r in others if r.params["verify"] == record.params["verify"]]
+    if proof := next((r for r in same if r.is_baseline), None):
+        return proof, True
+    return next(iter(same), _best_baseline(plain, frozenset())), False
 
 
 def _best_baseline(cells: Sequence[CellRecord], exclude: frozenset[str]) -> CellRecord | None:

@@ -64,6 +64,9 @@ class Losslessness:
         unproven: Divergences from a token whose margin is not known: neither fault nor proof. A
             server answers a second time for them, and under load not always with the same text.
         faults: Every other divergence.
+        proven: Whether the reference is plain decode under the same verify backend. Nothing else
+            can prove a speculative cell lossless, or void it: another cell's divergence, or another
+            backend's rounding, may be what differs.
     """
 
     reference: str
@@ -72,6 +75,7 @@ class Losslessness:
     explained: tuple[Divergence, ...]
     unproven: tuple[Divergence, ...]
     faults: tuple[Divergence, ...]
+    proven: bool = True
 
     @property
     def reason(self) -> str:
@@ -93,20 +97,25 @@ def tolerance(record: CellRecord) -> float:
     return TOLERANCE.get(record.dtype, TOLERANCE["float32"])
 
 
-def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Losslessness:
+def compare_outputs(
+    record: CellRecord, reference: CellRecord | None, proven: bool = True
+) -> Losslessness:
     """Compare every response of a greedy cell with the first repetition of plain decode.
 
     Args:
         record: A greedy cell with at least one repetition.
         reference: The plain-decode cell of the same comparison. With None the cell's own first
             repetition stands for it.
+        proven: Whether the reference can prove the cell lossless; where it cannot, a divergence
+            without an explanation is unproven and no fault.
     """
     expected = (reference or record).repetitions[0]
     tested = list(enumerate(record.repetitions))[0 if reference else 1 :]
     found = [d for i, got in tested for d in _divergences(expected, got, i)]
     limit = max(tolerance(r) for r in (record, reference) if r is not None)
     explained = [d for d in found if d.margin is not None and d.margin <= SLACK * limit]
-    unproven = [d for d in found if d.margin is None and d.expected is not None]
+    unknown = [d for d in found if d.margin is None and d.expected is not None]
+    unproven = unknown if proven else [d for d in found if d not in explained]
     return Losslessness(
         reference=reference.label if reference else "its first repetition",
         tolerance=limit,
@@ -114,6 +123,7 @@ def compare_outputs(record: CellRecord, reference: CellRecord | None) -> Lossles
         explained=tuple(explained),
         unproven=tuple(unproven),
         faults=tuple(d for d in found if d not in explained and d not in unproven),
+        proven=proven,
     )
 
 

@@ -26,7 +26,7 @@ LOG_LINES = 12
 def caveats(comparison: Comparison, names: Mapping[str, str]) -> str:
     """Say what a reader must know first: what is pretended, missing, noisy or unproven."""
     noisy = [names[key] for key, m in comparison.measurements.items() if m.noisy]
-    unproven = [names[key] for key, found in comparison.lossless.items() if found.unproven]
+    unproven = [names[key] for key, f in comparison.lossless.items() if f.unproven or not f.proven]
     held = comparison.records[0].held_accept_length
     text = f" Accept length was held at {held:g}: times are real, texts and acceptance are not."
     text = text * bool(held) + _missing(comparison, names) + _scatter(comparison, names)
@@ -117,9 +117,11 @@ def trust(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
 
 def _outputs(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
     """Say of how many cells the output is plain decoding's, and name those of which it is not."""
-    found = {key: f for key, f in comparison.lossless.items() if f.num_compared}
+    yield from _not_proven(comparison, names)
+    found = {key: f for key, f in comparison.lossless.items() if f.num_compared and f.proven}
     if not found:
-        yield "Outputs were not compared: no greedy cell has another one beside it."
+        if all(f.proven for f in comparison.lossless.values()):
+            yield "Outputs were not compared: no greedy cell has another one beside it."
         return
     unlike = {key: f for key, f in found.items() if f.unproven or f.faults}
     parted = [key for key, f in found.items() if f.explained and key not in unlike]
@@ -133,6 +135,23 @@ def _outputs(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         yield f"**Neither proven equal nor refuted:** {_named(unproven, names)}."
     if faults := [key for key, f in unlike.items() if f.faults]:
         yield f"**Another output than plain decoding's:** {_named(faults, names)}."
+
+
+def _not_proven(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Name the cells that no plain decode of their verify backend stands beside."""
+    lacking = {key: f for key, f in comparison.lossless.items() if not f.proven}
+    if not lacking:
+        return
+    unlike = [key for key, f in lacking.items() if f.unproven]
+    beside = (
+        f"held against another cell, {_named(unlike, names)} part without an explanation"
+        if unlike
+        else "held against another cell, none parts without an explanation"
+    )
+    yield (
+        f"**Not proven lossless:** {_named(list(lacking), names)}; no plain decode of their verify"
+        f" backend gave a result ({beside}). Run drafter=none under the same backend."
+    )
 
 
 def _named(keys: list[str], names: Mapping[str, str]) -> str:
@@ -236,7 +255,7 @@ def describe(found: Losslessness) -> str:
         )
     if found.faults:
         text += f"; **{len(found.faults)} part without a near tie**, first {found.faults[0]}"
-    return text + "."
+    return text + ("." if found.proven else "; this proves nothing, since that is another cell.")
 
 
 def loops(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:

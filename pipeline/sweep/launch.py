@@ -23,6 +23,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from pipeline.cell.cell import DescribesStart
+from pipeline.judge.comparison import judge
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
 from pipeline.machine.reaper import reaping
@@ -286,9 +287,14 @@ class Sweep:
         )
 
     def _finish(self) -> int:
-        """Write the report, complete MLflow, and say what there is to see and what failed."""
+        """Write the report, complete MLflow, and say what there is to see and what does not count.
+
+        Returns:
+            1 where a cell failed or is void, else 0.
+        """
         records = self.folder.records()
         failed = [record for record in records if record.status is Status.FAILED]
+        void = [record for record in judge(records) if record.status is Status.VOID]
         report = write_report(records, self.folder.path, self.folder.facts["provenance"])
         self.folder.note(
             ended="FAILED" if failed else "FINISHED",
@@ -301,9 +307,11 @@ class Sweep:
         self.progress.say(f"\n{terminal_table(records)}\n")
         for record in failed:
             self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
+        for record in void:
+            self.progress.say(f"void: {record.label}: {record.reason}")
         self.progress.say(f"report: {report}")
         self.progress.say(f"dashboard: {self.settings.dashboard(self.sender.tracker.page)}")
-        return FAILED if failed else OK
+        return FAILED if failed or void else OK
 
 
 def _failure(record: CellRecord, folder: Path) -> str:

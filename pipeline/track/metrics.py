@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -46,7 +47,7 @@ def repetition_metrics(record: CellRecord) -> Iterator[tuple[int, str, float]]:
 def sweep_summary(
     comparisons: Sequence[Comparison], verdict: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return tags and metrics of a whole sweep: best cell, best baseline, break-even, verdict.
+    """Return tags and metrics of a sweep: best cell, best baseline, break-even, verdict, ends.
 
     With several comparisons the names after the first end in `/2`, `/3`.
 
@@ -63,10 +64,13 @@ def sweep_summary(
             continue
         best = max(comparison.measurements, key=lambda key: _speed(comparison.measurements[key]))
         tags[f"best_cell{end}"] = next(r.label for r in comparison.records if r.cell_id == best)
+        tags[f"best_cell_id{end}"] = best
         found = metrics(comparison.measurements[best])
         for name in ("tok_s", "accept_length", "speed_up", "break_even", "baseline_tok_s"):
             if name in found:
                 values[f"best_{name}{end}"] = found[name]
+    ends = Counter(str(r.status) for comparison in comparisons for r in comparison.records)
+    values |= {f"cells_{status}": float(number) for status, number in ends.items()}
     return tags | {"mlflow.note.content": "\n\n".join(verdict)}, values
 
 

@@ -6,7 +6,15 @@ import pytest
 
 from pipeline.judge.comparison import compare, judge
 from pipeline.record.record import Status
-from tests.pipeline.synthetic import make_record, make_response, make_sweep, measured_later, slower
+from pipeline.report.trust import trust
+from tests.pipeline.synthetic import (
+    make_plain,
+    make_record,
+    make_response,
+    make_sweep,
+    measured_later,
+    slower,
+)
 
 
 def changed(record, **changes):
@@ -170,3 +178,30 @@ def test_a_cell_whose_honest_prompts_took_no_step_is_void():
     assert reasons([make_record("ngram", "extend", [loop, empty])]) == {
         "ngram × extend": "no prompt with a verify step is left beside those that loop"
     }
+
+
+def test_without_plain_decode_of_its_backend_a_cell_is_neither_void_nor_proven():
+    """A plain cell of another backend, or none at all, proves nothing about a drafted one."""
+    eager = make_record("none", "extend", [make_plain(num_tokens=4)])
+    same = [make_response(committed=(2, 2)), make_response(committed=(2, 2))]
+    other = make_response(committed=(2, 2), tokens=(100, 101, 7, 8, 9))
+    ngram = make_record("ngram", "graph_captured", [same[0]])
+    eagle = make_record("eagle3", "graph_captured", [other])
+    (alone,) = compare([ngram, eagle])
+    (beside,) = compare([eager, ngram, eagle])
+    for found in (alone, beside):
+        assert {r.status for r in found.records} == {Status.OK}
+        assert [f.proven for k, f in found.lossless.items() if k != eager.cell_id] == [False] * 2
+        assert [len(found.lossless[r.cell_id].unproven) for r in (ngram, eagle)] == [1, 1]
+        text = " ".join(trust(found, {r.cell_id: r.label for r in found.records}))
+        assert "**Not proven lossless:** ngram × graph_captured, eagle3 × graph_captured" in text
+        assert "Run drafter=none under the same backend" in text
+        assert "cells compared repeat plain decoding" not in text or found is beside
+
+
+def test_a_plain_cell_that_failed_proves_nothing_either():
+    failed = make_record("none", "graph_captured", status=Status.FAILED)
+    ngram = make_record("ngram", "graph_captured", [make_response(committed=(2, 2))])
+    (found,) = compare([failed, ngram])
+    assert not found.lossless[ngram.cell_id].proven
+    assert found.records[1].status is Status.OK
