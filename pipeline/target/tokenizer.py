@@ -191,8 +191,8 @@ def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
         "chat_template"
     )
     if isinstance(source, list):  # several named templates, as lists of older files keep them
-        pairs = [(entry.get("name"), entry.get("template")) for entry in source if entry]
-        source = dict(pairs)
+        entries = [entry for entry in source if isinstance(entry, dict)]
+        source = {str(entry.get("name")): entry.get("template") for entry in entries}
     if isinstance(source, dict):
         if "default" not in source:
             names = ", ".join(map(str, source)) or "none"

@@ -198,7 +198,10 @@ def test_a_head_in_shards_is_read_through_its_index(folder):
     [
         ({"norm.bias": "model-00001-of-00002.safetensors"}, "the index promises norm.bias, which"),
         ({"norm.weight": "model-00003.safetensors"}, "has no model-00003.safetensors, which model"),
-        ({"norm.weight": "../model.safetensors"}, r"\.\./model.safetensors is outside of the head"),
+        (
+            {"norm.weight": "../model.safetensors"},
+            r"\.\./model.safetensors is outside of its folder",
+        ),
         ({"norm.weight": 3}, "weight_map must name a file for each tensor"),
     ],
 )

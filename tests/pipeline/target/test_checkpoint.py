@@ -106,7 +106,7 @@ def test_a_window_that_is_switched_off_is_no_window(tmp_path):
         ({}, "weight_map must name a file for each tensor"),
         ({"weight_map": ["a"]}, "weight_map must name a file for each tensor"),
         ({"weight_map": {"x": 3}}, "weight_map must name a file for each tensor"),
-        ({"weight_map": {"x": "../a.safetensors"}}, "a.safetensors is outside of the checkpoint"),
+        ({"weight_map": {"x": "../a.safetensors"}}, "a.safetensors is outside of its folder"),
         ({"weight_map": {"lm_head.bias": "all.safetensors"}}, "the index promises lm_head.bias"),
         ({"weight_map": {"lm_head.weight": "b.safetensors"}}, "b.safetensors is missing"),
     ],
