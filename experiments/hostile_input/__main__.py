@@ -50,7 +50,7 @@ def feed(name: str, kind: Kind, inputs: int, number: int) -> Counter[str]:
             signal.alarm(0)
 
     quiet = settings(
-        max_examples=inputs,
+        max_examples=int(inputs * kind.share),
         deadline=None,
         database=None,
         phases=[Phase.generate],

@@ -66,11 +66,13 @@ class Kind(NamedTuple):
         inputs: Damaged inputs.
         read: Reads one, in an empty folder of its own; returns or refuses.
         refusals: Errors by which its reader refuses, `ValueError` apart.
+        share: Part of the asked number that is tried, for a slow reader.
     """
 
     inputs: st.SearchStrategy[Any]
     read: Callable[[Any, Path], object]
     refusals: tuple[type[Exception], ...] = ()
+    share: float = 1.0
 
 
 def try_one(kind: Kind, given: Any) -> str:
@@ -515,7 +517,7 @@ def _read_log(given: bytes, folder: Path) -> None:
     said = first_cause(path)
     if said:
         _check_line(said)
-    if b"http://me:hunter2@host" in given:
+    if given.count(b"hunter2") == given.count(b"http://me:hunter2@host"):
         assert "hunter2" not in said
 
 
@@ -605,8 +607,24 @@ def _read_reference(given: bytes, folder: Path) -> None:
 
 _TYPED = st.one_of(
     st.sampled_from(
-        ["82", "60", "2.0", "30", "4", "1", "0", "-1", "nan", "inf", "1e400", "1e-300", "1e12"]
-        + ["", "x", "1,2", "0.6/0.4/0.3", "1/2", "/", "१", "1_000", "0x10", "a\nb", "\x1b[31m"]
+        [
+            *(
+                "82",
+                "60",
+                "2.0",
+                "30",
+                "4",
+                "1",
+                "0",
+                "-1",
+                "nan",
+                "inf",
+                "1e400",
+                "1e-300",
+                "1e12",
+            ),
+            *("", "x", "1,2", "0.6/0.4/0.3", "1/2", "/", "१", "1_000", "0x10", "a\nb", "\x1b[31m"),
+        ]
     ),
     st.floats(0.001, 1e6).map(lambda number: f"{number:g}"),
     st.text(max_size=6),
@@ -633,7 +651,9 @@ def _read_numbers(given: list[str], folder: Path) -> None:
 
 
 KINDS: dict[str, Kind] = {
-    "config overrides": Kind(st.lists(_OVERRIDE, min_size=1, max_size=3), _read_overrides),
+    "config overrides": Kind(
+        st.lists(_OVERRIDE, min_size=1, max_size=3), _read_overrides, share=0.25
+    ),
     "prompt files": Kind(
         st.lists(_PROMPT_LINE, min_size=1, max_size=3).map(_lines) | text(list(ROWS)), _read_prompts
     ),

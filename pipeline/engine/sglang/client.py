@@ -176,8 +176,8 @@ def exchange(
         text = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         connection.request(method, path, text, headers)
-        response = connection.getresponse()
-        data = response.read(MOST_BYTES + 1)
+        with connection.getresponse() as response:
+            data = response.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ServerFault(f"{path} answered more than {MOST_BYTES >> 20} MiB")
         return response.status, data.decode(errors="replace")

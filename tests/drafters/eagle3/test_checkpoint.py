@@ -347,3 +347,18 @@ def test_a_shipped_head_is_published_for_sglang(tmp_path, monkeypatch):
     assert torch.equal(published["lm_head.weight"], compact.tensors["lm_head.weight"])
     with pytest.raises(ValueError, match="shipped:other: no such folder"):
         drafter(heads={"t": "shipped:other"}).check()
+
+
+def test_scales_that_do_not_fit_are_refused_before_they_spread(tmp_path):
+    save_compact(HEAD, tmp_path)
+    path = tmp_path / "model.int8.safetensors"
+    large = {f"fc.weight.{side}": torch.ones(10**5) for side in ("rows", "columns")}
+    save_file(load_file(path) | large, path)
+    with pytest.raises(ValueError, match=r"int8\.safetensors: tensor fc\.weight does not go with"):
+        load_head(tmp_path)
+
+
+def test_a_rope_base_that_is_no_float_is_refused(folder):
+    configure(folder, rope_theta=10**400)
+    with pytest.raises(ValueError, match="rope_theta=1000"):
+        load_head(folder)

@@ -3,6 +3,9 @@
 import pytest
 from omegaconf import OmegaConf
 
+from drafters.eagle3.data.__main__ import make_data, run_config
+from drafters.eagle3.train.__main__ import train_head
+from pipeline.config.compose import compose_each
 from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, masked
 
@@ -28,14 +31,15 @@ def test_what_is_no_class_of_ours_is_refused_and_nothing_of_it_runs(part, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["drafters.eagle3.data", "drafters.eagle3.train"])
+@pytest.mark.parametrize(
+    "command", [("features", make_data, "writing"), ("train", train_head, "course")]
+)
 def test_training_builds_no_class_of_another_project_either(command, tmp_path, capsys):
-    import importlib
-
-    main = importlib.import_module(f"{command}.__main__").main
-    part = "writing" if command.endswith("data") else "log"
-    assert main([f"{part}._target_=pathlib.Path", f"folder={tmp_path}/x"]) == 1
-    assert f"{part}._target_=pathlib.Path: only classes in" in capsys.readouterr().err
+    file, work, part = command
+    given = [f"{part}._target_=os.mkdir", f"+{part}.path={tmp_path}/pwned"]
+    assert run_config(file, work, given) == 1
+    assert f"{part}._target_=os.mkdir: only classes in" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,24 @@ def test_ordinary_words_stay(text):
 def test_a_message_never_moves_the_cursor_or_fills_the_screen():
     assert folded("a\x1b[31mb\ud800") == "a?[31mb?"
     assert len(folded("x" * 10**6)) < 5000
+
+
+def test_a_key_among_the_servers_arguments_is_refused_without_showing_it():
+    given = OmegaConf.create(
+        {
+            "engine": {
+                "_target_": "pipeline.engine.sglang.engine.SglangEngine",
+                "version": "0.5.17",
+                "extra_args": ["--api-key", "hunter2-hunter2"],
+            }
+        }
+    )
+    with pytest.raises(ValueError, match="--api-key is refused: a secret has no place") as refusal:
+        build_part(given, "engine")
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_list_where_a_group_has_a_name_is_one_line():
+    with pytest.raises(ValueError, match="cannot be composed") as refusal:
+        compose_each([["verify=[1,2]"]])
+    assert "\n" not in str(refusal.value)

@@ -283,3 +283,8 @@ def test_an_embedding_that_is_larger_than_the_tokenizer_is_fine(thinking):
     config = json.loads((thinking / "config.json").read_text())
     (thinking / "config.json").write_text(json.dumps(config | {"vocab_size": 49280}))
     assert Tokenizer(thinking).chat(user("Hi"))[-1] == 49152
+
+
+def test_a_list_of_templates_may_hold_anything(folder):
+    change(folder, chat_template=[3, [1], {"name": []}, {"name": "default", "template": "x"}])
+    assert Tokenizer(folder).render(user("hi")) == "x"
