@@ -1,6 +1,6 @@
 """Feed damaged inputs of every kind to what reads them, and print what came of it as a table.
 
-python -m experiments.hostile_input [INPUTS_PER_KIND] [SEED] [KIND]
+python -m experiments.hostile_input [INPUTS_PER_KIND] [SEED] [KIND,…]
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def feed(name: str, kind: Kind, inputs: int, number: int) -> Counter[str]:
         except Hang:
             counts["hangs"] += 1
             _show(name, "hang", value, shown)
-        except Exception as error:  # noqa: BLE001 - the thing that is counted
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
             counts["tracebacks"] += 1
             frames = traceback.extract_tb(error.__traceback__)
             last = frames[-1]
@@ -75,7 +77,7 @@ def main(arguments: list[str]) -> int:
     print("| kind | inputs | taken | refused | tracebacks | hangs |\n|---|--:|--:|--:|--:|--:|")
     total = Counter[str]()
     for name, kind in KINDS.items():
-        if len(arguments) > 2 and arguments[2] not in name:
+        if len(arguments) > 2 and name not in arguments[2].split(","):
             continue
         counts = feed(name, kind, inputs, number)
         total += counts

@@ -169,8 +169,15 @@ def _opened(path: Path) -> tokenizers.Tokenizer:
     read_json(path)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+    except BaseException as error:
+        if not is_librarys(error):
+            raise
         raise ValueError(f"{path} is no tokenizer ({error}); copy it again") from None
+
+
+def is_librarys(error: BaseException) -> bool:
+    """Whether an error is the tokenizers' library's: its panics are no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
