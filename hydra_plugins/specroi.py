@@ -22,13 +22,14 @@ class SpecroiLauncher(Launcher):
         Hydra makes its folder, in that of the runs, right after this: a home folder must be
         spelled out by then, and what is no folder refused.
         """
+        from pipeline.config.messages import folded
         from pipeline.sweep.settings import REFUSED, runs_folder
 
         self._context, self._config = hydra_context, config
         try:
             runs = runs_folder(config)
         except ValueError as refusal:
-            sys.stderr.write(f"{refusal}\n")
+            sys.stderr.write(f"{folded(refusal)}\n")
             raise SystemExit(REFUSED) from None
         with read_write(config.hydra):
             config.hydra.sweep.dir = str(runs / "hydra")

@@ -63,7 +63,11 @@ def load_head(folder: Path) -> Head:
     tensors = stored_tensors(folder)
     source = str(folder / WEIGHTS)
     if (folder / COMPACT).is_file():
-        tensors, source = widened(tensors), str(folder / COMPACT)
+        source = str(folder / COMPACT)
+        try:
+            tensors = widened(tensors)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
     maps = {name: tensors.pop(name) for name in _MAPS if name in tensors}
     tensors.pop(_EMBEDDING, None)
     _check(tensors, config.shape, source)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from drafters.json_object import json_object
+from drafters.json_object import weight_map
 
 WEIGHTS, COMPACT = "model.safetensors", "model.int8.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -77,12 +77,7 @@ def _files(source: Path) -> dict[Path, list[str]]:
 def _shards(folder: Path) -> dict[Path, list[str]]:
     """Return the files that a folder's index names, each with its tensors."""
     index, files = folder / INDEX, dict[Path, list[str]]()
-    parts = json_object(index).get("weight_map")
-    if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
-        raise ValueError(f"{index}: weight_map must name a file for each tensor")
-    for name, part in parts.items():
-        if Path(part).name != part:
-            raise ValueError(f"{index}: {part} is outside of the head's folder")
+    for name, part in weight_map(index).items():
         if not (folder / part).is_file():
             raise ValueError(f"{folder} has no {part}, which {INDEX} names; copy the head again")
         files.setdefault(folder / part, []).append(name)
@@ -105,14 +100,20 @@ def write_compact(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def widened(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of a compact file, matrices in bfloat16."""
+    """Return the tensors of a compact file, matrices in bfloat16.
+
+    Raises:
+        ValueError: Scales are missing, or of another number than the matrix has rows and columns.
+    """
     found = {}
     for name, tensor in stored.items():
         if name.endswith((_ROWS, _COLUMNS)):
             continue
         found[name] = tensor
         if f"{name}{_ROWS}" in stored:
-            rows, columns = stored[f"{name}{_ROWS}"], stored[f"{name}{_COLUMNS}"]
+            rows, columns = stored[f"{name}{_ROWS}"], stored.get(f"{name}{_COLUMNS}")
+            if columns is None or tensor.shape != (*rows.shape, *columns.shape):
+                raise ValueError(f"tensor {name} does not go with its scales; copy the head again")
             found[name] = (tensor.float() * rows[:, None] * columns).bfloat16()
     return found
 

@@ -8,7 +8,7 @@ places are read, two that differ are refused, and so is a setting that is not kn
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ ARCHITECTURE = "LlamaForCausalLMEagle3"
 _EAGLE = "eagle_config"
 _FULL = "full_attention"
 _ROPES = ("rope_parameters", "rope_scaling")
+_DEEPEST = 9  # groups within a rope; published heads have one
 _ROPE_THETA = 10_000.0  # where a configuration names none, here and in every engine
 
 
@@ -181,7 +182,7 @@ class _Settings:
     def positive(self, name: str, default: float | None = None) -> float:
         """Return a finite number above 0; without a default it must be there."""
         value = self._required(name, default)
-        if type(value) not in (int, float) or not 0 < value < math.inf:
+        if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
             raise ValueError(f"{self._told(name)}: a finite number above 0 is needed")
         return float(value)
 
@@ -256,6 +257,8 @@ def _rope(rope: dict[str, Any], place: str, source: str) -> Iterator[tuple[str, 
         if isinstance(value, dict) and key != _FULL and _FULL in rope:
             continue
         if isinstance(value, dict):
+            if place.count(".") > _DEEPEST:
+                raise ValueError(f"{source}: {_short(place)} is nested too deep")
             yield from _rope(_group(rope, key, source), f"{place}.{key}", source)
         elif value is not None and key not in HARMLESS:
             yield f"{place}.{key}", ROPE_NAMES.get(key, f"rope.{key}"), value

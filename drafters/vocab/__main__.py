@@ -13,7 +13,7 @@ from drafters.eagle3.data.corpus import Corpus, answer_counts
 from drafters.vocab.audit import Audit, MapFacts, accept_length_cap, audit
 from drafters.vocab.load import FIXES, read_map, read_stored
 from drafters.vocab.remap import remap
-from pipeline.config.messages import guarded
+from pipeline.config.messages import folded, guarded
 
 _CHAIN = 3  # draft tokens of the chain whose accept length the report caps
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         lines, sound = _audit(given) if given.action == "audit" else (_remap(given), True)
     except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {folded(error)}\n")
         return 1
     sys.stdout.write("\n".join(lines) + "\n")
     return 0 if sound else 1

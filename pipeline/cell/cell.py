@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from drafters.base import CarriesNote, CopiesText, Drafter
 from pipeline.cell.response import Session
 from pipeline.config.instantiate import check_numbers
+from pipeline.config.messages import masked
 from pipeline.target.target import Target
 from pipeline.workload.sources import Workload
 from verify.base import VerifyBackend
@@ -144,7 +145,7 @@ def flat(cell: Cell) -> dict[str, str]:
                 if key != "_target_":
                     walk(f"{prefix}.{key}" if prefix else key, item)
         else:
-            out[prefix] = str(value)
+            out[prefix] = masked(str(value))
 
     walk("", describe(cell))
     if isinstance(cell.drafter, CarriesNote) and cell.drafter.note:

@@ -42,6 +42,8 @@ def compose_each(
     except HYDRA_ERRORS as error:
         everything = itertools.chain(*given)
         raise ValueError(plain(str(error), everything, all_settings)) from None
+    except (TypeError, AttributeError) as error:  # Hydra's own, where a group is given a list
+        raise ValueError(f"{folded(given)}: cannot be composed ({folded(error)})") from None
 
 
 def plain(error: str, arguments: Iterable[str], all_settings: str = EVERY_SETTING) -> str:

@@ -6,8 +6,8 @@ positive where it must be, are refused in one line that names the setting.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import importlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 ROOMS = ("drafters.", "verify.", "pipeline.")  # a config may name the classes of these, no others
+CALLED = ("pipeline.machine.cache.cache_root",)  # and these functions
+HYDRA_KEYS = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")
 # By annotation: how a value of it is called, and what counts as one.
 KINDS: dict[str, tuple[str, Any]] = {
     "int": ("a whole number", int),
@@ -35,35 +37,61 @@ def build_part(config: DictConfig, name: str) -> Any:
     Raises:
         ValueError: It names a class of another project, or the class refuses its settings.
     """
-    node = config[name]
-    for target in _targets(OmegaConf.to_container(node)):
-        if not target.startswith(ROOMS):
-            raise ValueError(
-                f"{name}._target_={target}: only classes in drafters, verify and pipeline"
-            )
     try:
-        values: Any = OmegaConf.to_container(node, resolve=True)
-        check_numbers(name, values)
-        with contextlib.suppress(ImportError):  # instantiating says what cannot be found
-            check_types(name, get_class(node._target_), values)
+        node = config[name]
+        for key, value in _hydra_keys(OmegaConf.to_container(node, resolve=True)):
+            if key != "_target_":  # _partial_ and its like would build another thing
+                raise ValueError(f"{name}.{key}={value}: no setting of a part; leave it out")
+            _check_target(f"{name}._target_={value}", str(value))
+        if node._target_ not in CALLED:
+            _check_fields(node, name)
         return instantiate(node, _convert_="all")
-    except (InstantiationException, OmegaConfBaseException) as error:
+    except (InstantiationException, OmegaConfBaseException, TypeError) as error:
         cause = error.__cause__ or error
         if isinstance(cause, TypeError):  # an argument that the class does not have, or lacks
             raise ValueError(f"{name}: {cause}") from None
         raise ValueError(str(cause)) from None
 
 
-def _targets(node: Any) -> Iterator[str]:
-    """Yield every class that a config names, at any depth."""
+def _check_target(setting: str, target: str) -> None:
+    """Refuse what is no class of this project's own.
+
+    The name alone does not tell: a module of ours imports others, `pipeline.x.subprocess.Popen`.
+
+    Raises:
+        ValueError: Naming the setting.
+    """
+    refusal = ValueError(f"{setting}: only classes in drafters, verify and pipeline")
+    if target in CALLED:
+        return
+    if not target.startswith(ROOMS):
+        raise refusal
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        raise ValueError(f"{setting}: there is no such class") from None
+    if not isinstance(found, type) or not f"{found.__module__}.".startswith(ROOMS):
+        raise refusal
+
+
+def _check_fields(node: DictConfig, name: str) -> None:
+    """Refuse values of another type than the part's class wants."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    check_numbers(name, values)
+    if "_target_" in node:
+        check_types(name, get_class(node._target_), values)
+
+
+def _hydra_keys(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a config tells Hydra, at any depth: the classes that it names, and more."""
     if isinstance(node, dict):
-        if "_target_" in node:
-            yield str(node["_target_"])
+        yield from ((key, value) for key, value in node.items() if key in HYDRA_KEYS)
         for value in node.values():
-            yield from _targets(value)
+            yield from _hydra_keys(value)
     elif isinstance(node, list):
         for value in node:
-            yield from _targets(value)
+            yield from _hydra_keys(value)
 
 
 def check_positive(setting: str, value: Any) -> None:

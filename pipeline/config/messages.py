@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 DEBUG = "SPECROI_DEBUG"  # set: the screen shows a traceback, too
 BROKE_OFF, STOPPED, CLOSED = 2, 130, 141  # exit statuses; the last two are a shell's for signals
+LONGEST = 4000  # characters of a message
 OUTSIDE = (OSError, ImportError, MemoryError)  # of the machine, not of this project
 
 
@@ -74,8 +75,15 @@ def one_line(error: BaseException | None) -> str:
 
 
 def folded(error: object) -> str:
-    """Return all that an error, or its text, says."""
-    return " ".join(str(error).split())
+    """Return what an error, or its text, says, as one line that a terminal can show.
+
+    Texts out of files may hold anything: what moves a cursor or is no character becomes `?`, and
+    the middle of a page is left out.
+    """
+    text = " ".join(str(error).split())
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def first_line(error: BaseException) -> str:
@@ -84,5 +92,30 @@ def first_line(error: BaseException) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text with the user and password of every address in it hidden."""
-    return re.sub(r"://[^/@\s]+@", "://***@", text)
+    """Return a text without secrets.
+
+    Hidden are user and password of every address, what stands behind a name such as `api_key=` or
+    `--token`, keys of a known form, and the value of every variable of the environment whose name
+    says that it is secret.
+    """
+    for name, value in os.environ.items():
+        if len(value) >= SHORTEST_SECRET and _SECRET_NAME.search(name):
+            text = text.replace(value, HIDDEN)
+    text = _IN_ADDRESS.sub(rf"://{HIDDEN}@", text)
+    text = _NAMED.sub(rf"\1{HIDDEN}", text)
+    return _KEYS.sub(HIDDEN, text)
+
+
+HIDDEN = "***"
+SHORTEST_SECRET = 8  # characters; a shorter value is a word that stands in any text
+_WORDS = (
+    r"(?:api[-_]?key|access[-_]?key|secret|passw(?:or)?d|credentials?|(?:auth|access|hf)[-_]?token)"
+)
+_SECRET_NAME = re.compile(rf"(?:{_WORDS}|TOKEN|_KEY)$", re.IGNORECASE)
+# A password may itself hold `/` and `@`.
+_IN_ADDRESS = re.compile(r"://(?:[^/@\s]+|[^/@:\s]*:[^@\s]+)@(?:[^/@\s]*@)*")
+_NAMED = re.compile(
+    rf"((?:--[\w-]*{_WORDS}['\"]?[\s,=]+|{_WORDS}['\"]?\s*[=:]\s*)['\"]?)(?!\*\*\*)[^\s'\"&,;]+",
+    re.IGNORECASE,
+)
+_KEYS = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,})")

@@ -139,6 +139,7 @@ def load(data: bytes, name: str) -> Reference:
             raise ValueError(f"format {written}, this version reads {FORMAT}")
         # A field of a later version may change what the others mean, so it is refused.
         file = TypeAdapter(_File).validate_json(data, strict=True, extra="forbid")
+        _check_steps(file.cells)
     except ValidationError as error:
         raise ValueError(_refused(name, _damage(error))) from None
     except ValueError as error:
@@ -160,6 +161,17 @@ class _File(_Head):
     machine: dict[str, str]
     cells: Annotated[tuple[Arm, ...], Field(min_length=1)]
     runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+
+def _check_steps(cells: Sequence[Arm]) -> None:
+    """Refuse a response whose steps committed other than its tokens after the first."""
+    for cell in cells:
+        for prompt, answer in cell.answers.items():
+            if sum(answer.committed) != max(len(answer.tokens) - 1, 0):
+                raise ValueError(
+                    f"{cell.label}, {prompt}: its steps committed {sum(answer.committed)} tokens,"
+                    f" and {len(answer.tokens)} are kept"
+                )
 
 
 def _damage(error: ValidationError) -> str:

@@ -38,7 +38,7 @@ def abilities_of(plain: Mapping[str, Any]) -> Abilities:
 
 def older_abilities(params: Mapping[str, str]) -> Abilities:
     """Return what the parts of an older record could do; a part of an unknown name, nothing."""
-    verify = _ABILITIES.get(params.get("verify", ""), Abilities())
+    verify = _ABILITIES.get(str(params.get("verify", "")), Abilities())
     copies = str(params.get("drafter", "")).startswith(_COPIES)
     return Abilities(copies, verify.captures_verify, verify.fuses_allreduce)
 

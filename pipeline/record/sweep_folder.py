@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 
 from pipeline.record.record import (
     CellRecord,
+    Damaged,
     Loaded,
     load_record,
     load_records,
@@ -62,7 +64,9 @@ class SweepFolder:
         """
         path = self.path / "sweep.json"
         text, remedy = path.read_bytes(), "put a copy back, or measure again with resume=false"
-        parse(Facts, text, path, remedy, extra="ignore")
+        facts = parse(Facts, text, path, remedy, extra="ignore")
+        if away := [name for name in facts.cell_ids if not re.fullmatch(r"[\w-]+", name)]:
+            raise Damaged(path, f"cell_ids: {away[0]!r:.40} is no cell's name", remedy)
         return dict(json.loads(text))
 
     def note(self, **facts: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.config.messages import guarded, masked
+from pipeline.config.messages import folded, guarded, masked
 from pipeline.record.record import Loaded
 from pipeline.record.sweep_folder import SweepFolder
 from pipeline.report import terminal_table, write_report
@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError("\n".join(damaged))
         path = write_report(records, folder, provenance, damaged)
     except (ValueError, TrackerAway) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{folded(error)}\n")
         return 2
-    sys.stderr.write("".join(f"left out: {line}\n" for line in damaged))
+    sys.stderr.write("".join(f"left out: {folded(line)}\n" for line in damaged))
     sys.stdout.write(f"{terminal_table(records)}\n\nreport: {path}\n")
     return 0
 

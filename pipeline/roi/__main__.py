@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipeline.config.messages import guarded
+from pipeline.config.messages import folded, guarded
 from pipeline.judge.comparison import compare
 from pipeline.measure.wording import arm_names, comparison_names
 from pipeline.record.sweep_folder import SweepFolder
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         text = "\n\n".join(_answer(given))
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{folded(error)}\n")
         return REFUSED
     sys.stdout.write(f"{text}\n")
     return 0

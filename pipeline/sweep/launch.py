@@ -23,6 +23,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from pipeline.cell.cell import DescribesStart
+from pipeline.config.messages import folded
 from pipeline.judge.comparison import judge
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
@@ -54,7 +55,7 @@ def launch(configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]]) ->
         settings = Settings.read(configs[0])
         planned = build_cells(configs, overrides, configs[0].on_impossible)
     except ValueError as refusal:
-        sys.stderr.write(f"{refusal}\n")
+        sys.stderr.write("".join(f"{folded(line)}\n" for line in str(refusal).splitlines()))
         return REFUSED
     return run_sweep(planned, settings, begun)
 
@@ -71,7 +72,7 @@ def run_sweep(planned: Sequence[PlannedCell], settings: Settings, begun: float) 
         try:
             sweep = _prepare(stack, planned, settings, begun)
         except ValueError as refusal:
-            sys.stderr.write(f"{refusal}\n")
+            sys.stderr.write(f"{folded(refusal)}\n")
             return REFUSED
         stack.enter_context(_sigterm_as_interrupt())
         return sweep.run()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from hydra.utils import instantiate
-
 from pipeline.config.compose import HYDRA_ERRORS, compose_each
+from pipeline.config.instantiate import build_part
 from pipeline.config.messages import folded, guarded
 from pipeline.machine.cache import cache_root
 from pipeline.target.target import Target
@@ -24,7 +23,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: python -m pipeline.target prepare [target=NAME] [cache=FOLDER]")
     try:
         (config,) = compose_each([arguments[1:]])
-        target: Target = instantiate(config.target, _convert_="all")
+        target: Target = build_part(config, "target")
         start = time.monotonic()
         folder = target.folder(cache_root(config.cache))
         tensor_files(folder)

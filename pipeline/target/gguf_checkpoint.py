@@ -22,7 +22,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from pipeline.machine.cache import built_once
 from pipeline.target.gguf import Gguf, GgufTensor, dequantise, read_gguf
 from pipeline.target.shape import shape_of, tensor_shapes
-from pipeline.target.tokenizer import read_json
+from pipeline.target.tokenizer import is_librarys, read_json
 
 MANIFEST = "specroi.json"
 LAYOUT = 2  # of a checkpoint's folder; one of another layout is made again
@@ -257,7 +257,9 @@ def write_tokenizer(gguf: Gguf, folder: Path) -> None:
     try:
         tokenizer = _byte_level_bpe(gguf, tokens)
         config = _special_tokens(gguf, tokens)
-    except Exception as error:  # noqa: BLE001 - the tokenizers' library raises nothing more special
+    except BaseException as error:
+        if not is_librarys(error):
+            raise
         raise ValueError(
             f"{gguf.path}: the tokenizer's metadata are damaged ({error}); copy the file again"
         ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,9 @@ from pipeline.target.tokenizer import read_json
 from verify.base import TargetShape
 
 _ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM")
+_LARGEST = 2**31 - 1  # of any count in a model
+_MOST_LAYERS = 10_000  # each is nine tensors to name before a file is opened
+_LARGEST_FLOAT = sys.float_info.max  # a whole number may be larger, and then is no float
 # What our forward does not do: setting -> the values that mean "not used".
 _UNUSED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", None),
@@ -62,7 +65,8 @@ def tensor_shapes(shape: TargetShape) -> dict[str, tuple[int, ...]]:
 
 def _refuse_what_we_do_not_run(config: dict[str, Any], path: Path) -> None:
     """Refuse other architectures and settings that change the forward."""
-    architecture = (config.get("architectures") or ["none"])[0]
+    named = config.get("architectures") or ["none"]
+    architecture = named[0] if isinstance(named, list) else named
     if architecture not in _ARCHITECTURES:
         raise ValueError(
             f"{path}: architecture {architecture}; the torch engine runs"
@@ -99,9 +103,8 @@ def _rope(config: dict[str, Any], names: tuple[str, ...], path: Path) -> list[An
     for group in ("rope_parameters", "rope_scaling"):
         rope = config.get(group)
         if isinstance(rope, dict):
-            rope = rope.get(
-                "full_attention", rope
-            )  # newer files may keep a set for each layer type
+            own = rope.get("full_attention")  # newer files may keep a set for each layer type
+            rope = own if isinstance(own, dict) else rope
             places |= {f"{group}.{name}": rope[name] for name in names if name in rope}
     given = [(place, value) for place, value in places.items() if value is not None]
     for place, value in given[1:]:
@@ -120,9 +123,12 @@ def shape_of(config: dict[str, Any], path: Path) -> TargetShape:
         ValueError: A value is missing, or is no number that a model can have.
     """
     heads, hidden = _count(config, "num_attention_heads", path), _count(config, "hidden_size", path)
+    layers = _count(config, "num_hidden_layers", path)
+    if layers > _MOST_LAYERS:
+        raise ValueError(f"{path}: num_hidden_layers={layers}: at most {_MOST_LAYERS}")
     theta = _rope(config, ("rope_theta",), path)
     return TargetShape(
-        num_layers=_count(config, "num_hidden_layers", path),
+        num_layers=layers,
         hidden_size=hidden,
         intermediate_size=_count(config, "intermediate_size", path),
         num_heads=heads,
@@ -142,13 +148,20 @@ def _count(config: dict[str, Any], name: str, path: Path, default: int | None = 
     if value is None:
         raise ValueError(f"{path}: {name} is missing")
     if type(value) is not int or value < 1:
-        raise ValueError(f"{path}: {name}={value}: a whole number of 1 or more is needed")
+        raise ValueError(f"{path}: {name}={_short(value)}: a whole number of 1 or more is needed")
+    if value > _LARGEST:
+        raise ValueError(f"{path}: {name}={_short(value)}: at most {_LARGEST}")
     return value
 
 
 def _positive(value: Any, name: str, path: Path) -> float:
     if value is None:
         raise ValueError(f"{path}: {name} is missing")
-    if type(value) not in (int, float) or not 0 < value < math.inf:
-        raise ValueError(f"{path}: {name}={value}: a finite number above 0 is needed")
+    if type(value) not in (int, float) or not 0 < value <= _LARGEST_FLOAT:
+        raise ValueError(f"{path}: {name}={_short(value)}: a finite number above 0 is needed")
     return float(value)
+
+
+def _short(value: Any) -> str:
+    """Return a value's text, cut where it would fill the line."""
+    return f"{value!s:.60}"

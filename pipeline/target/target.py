@@ -84,9 +84,10 @@ class Target:
         path = self._folder(cache, TOKENIZER) / "config.json"
         config = read_json(path)
         text = config.get("text_config") or config  # of a model that also sees
-        if "max_position_embeddings" not in text:
-            raise ValueError(f"{path} has no max_position_embeddings")
-        return int(text["max_position_embeddings"])
+        length = text.get("max_position_embeddings") if isinstance(text, dict) else None
+        if type(length) is not int or length < 1:
+            raise ValueError(f"{path} has no max_position_embeddings that is a whole number")
+        return length
 
     def checkpoint(self, cache: Path) -> Checkpoint | RandomCheckpoint:
         """Return the checked checkpoint for the torch engine; weights load when asked for.

@@ -169,8 +169,15 @@ def _opened(path: Path) -> tokenizers.Tokenizer:
     read_json(path)
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+    except BaseException as error:
+        if not is_librarys(error):
+            raise
         raise ValueError(f"{path} is no tokenizer ({error}); copy it again") from None
+
+
+def is_librarys(error: BaseException) -> bool:
+    """Whether an error is the tokenizers' library's: its panics are no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
@@ -191,8 +198,8 @@ def _template_source(folder: Path, config: dict[str, Any]) -> str | None:
         "chat_template"
     )
     if isinstance(source, list):  # several named templates, as lists of older files keep them
-        pairs = [(entry.get("name"), entry.get("template")) for entry in source if entry]
-        source = dict(pairs)
+        entries = [entry for entry in source if isinstance(entry, dict)]
+        source = {str(entry.get("name")): entry.get("template") for entry in entries}
     if isinstance(source, dict):
         if "default" not in source:
             names = ", ".join(map(str, source)) or "none"

@@ -7,8 +7,8 @@ from typing import Literal
 
 from safetensors import SafetensorError, safe_open
 
+from drafters.json_object import weight_map
 from pipeline.target.shape import read_shape, tensor_shapes
-from pipeline.target.tokenizer import read_json
 from verify.base import TargetShape
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -30,12 +30,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         others = sorted(p.name for p in folder.iterdir() if p.suffix in _PICKLED)
         found = f"only {others[0]}, which can run code when it is read" if others else "no weights"
         raise ValueError(f"{folder} has {found}; give a folder with safetensors files")
-    parts = read_json(index).get("weight_map")
-    if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
-        raise ValueError(f"{index}: weight_map must name a file for each tensor")
-    if away := [part for part in parts.values() if Path(part).name != part]:
-        raise ValueError(f"{index}: {away[0]} is outside of the checkpoint's folder")
-    files = {name: folder / part for name, part in parts.items()}
+    files = {name: folder / part for name, part in weight_map(index).items()}
     if lost := sorted({path.name for path in files.values() if not path.is_file()}):
         raise ValueError(f"{folder}: {lost[0]} is missing ({len(lost)} of its index's files)")
     inside = {path: _names(path) for path in set(files.values())}

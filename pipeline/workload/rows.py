@@ -224,7 +224,7 @@ def _of_sharegpt(value: list[Any], key: str, where: str) -> tuple[list[Turn], tu
     turns = []
     for number, turn in enumerate(value, 1):
         who, text = turn["from"], turn.get("value")
-        if who not in _SHAREGPT or not isinstance(text, str):
+        if not isinstance(who, str) or who not in _SHAREGPT or not isinstance(text, str):
             raise ValueError(
                 f'{where}: turn {number} of "{key}" (ShareGPT conversations) is'
                 f' {{"from": {who!r}, "value": {type(text).__name__}}}; write the conversation as'

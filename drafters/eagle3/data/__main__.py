@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 from hydra import compose, initialize_config_module
 from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -30,7 +29,8 @@ from drafters.eagle3.data.corpus import Corpus, Sample
 from drafters.eagle3.data.generate import Writing, without_loop, write
 from drafters.eagle3.data.prompts import Decontaminator, Maker, PromptSource, Template
 from drafters.eagle3.train.target import Checkpoint, Target
-from pipeline.config.messages import guarded
+from pipeline.config.instantiate import build_part
+from pipeline.config.messages import folded, guarded
 
 PARTS = ("target", "source", "writing", "measured", "cache")
 MOST_EMPTY = 3  # parts in a row without a new prompt, after which a source counts as exhausted
@@ -111,7 +111,7 @@ def make_data(config: DictConfig) -> Corpus:
     Raises:
         ValueError: A setting is wrong, or the folder holds other data.
     """
-    parts = {name: instantiate(config[name], _convert_="all") for name in PARTS}
+    parts = {name: build_part(config, name) for name in PARTS}
     cache: Path = parts["cache"]
     checkpoint: Checkpoint = parts["target"].checkpoint(cache)
     tokenizer = checkpoint.tokenizer()
@@ -151,9 +151,9 @@ def run_config(name: str, work: Callable[[DictConfig], object], overrides: Seque
         with initialize_config_module("conf", version_base=None):
             work(compose(name, overrides=list(overrides)))
     except InstantiationException as error:
-        sys.stderr.write(f"error: {error.__cause__ or error}\n")
+        sys.stderr.write(f"error: {folded(error.__cause__ or error)}\n")
     except (ValueError, HydraException, OmegaConfBaseException) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {folded(error)}\n")
     else:
         return 0
     return 1

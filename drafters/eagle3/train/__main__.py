@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor, distributed
 
@@ -38,6 +37,7 @@ from drafters.eagle3.train.initial_head import fresh, warm
 from drafters.eagle3.train.loop import Course, examine, train
 from drafters.eagle3.train.target import Checkpoint, Target
 from drafters.eagle3.train.ttt import DraftHead, channel_scale
+from pipeline.config.instantiate import build_part
 from pipeline.config.messages import guarded
 
 PARTS = ("target", "new", "course", "log", "evaluate", "cache")
@@ -109,7 +109,7 @@ def train_head(config: DictConfig) -> None:
     Raises:
         ValueError: A setting is wrong, or data, start and target do not belong together.
     """
-    parts = {name: instantiate(config[name], _convert_="all") for name in PARTS}
+    parts = {name: build_part(config, name) for name in PARTS}
     checkpoint: Checkpoint = parts["target"].checkpoint(parts["cache"])
     corpus = Corpus.open(Path(config.data), checkpoint.digest)
     folder = Path(config.folder)

@@ -14,6 +14,7 @@ from pipeline.config.messages import folded, one_line
 from pipeline.engine.sglang.arguments import HOST
 
 POLL_S = 0.05
+MOST_BYTES = 64 << 20  # an answer with two log-probabilities a token takes 150 bytes of each
 
 
 class ServerFault(RuntimeError):
@@ -42,18 +43,18 @@ class Client:
         Raises:
             ServerFault: No answer came, or an error.
         """
-        answer = json.loads(self._watched("POST", "/generate", body | {"stream": False}))
-        if not isinstance(answer, dict) or "meta_info" not in answer:
-            raise ServerFault(f"/generate answered {str(answer)[:200]}")
+        answer = _object(self._watched("POST", "/generate", body | {"stream": False}), "/generate")
+        if "meta_info" not in answer:
+            raise ServerFault(f"/generate answered {folded(answer)[:200]}")
         return answer
 
-    def get(self, path: str) -> Any:
-        """Return a page's JSON.
+    def get(self, path: str) -> dict[str, Any]:
+        """Return a page's JSON object.
 
         Raises:
             ServerFault: No answer came, or an error.
         """
-        return json.loads(self._watched("GET", path))
+        return _object(self._watched("GET", path), path)
 
     def metrics(self) -> str:
         """Return the Prometheus page."""
@@ -147,6 +148,21 @@ class Client:
             asked = time.monotonic()
 
 
+def _object(text: str, path: str) -> dict[str, Any]:
+    """Return the object that a page is.
+
+    Raises:
+        ServerFault: It is none.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if not isinstance(value, dict):
+        raise ServerFault(f"{path} answered {folded(value)[:200]}")
+    return value
+
+
 def exchange(
     port: int, method: str, path: str, body: dict[str, Any] | None, timeout_s: float
 ) -> tuple[int, str]:
@@ -160,11 +176,14 @@ def exchange(
         text = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         connection.request(method, path, text, headers)
-        response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace")
+        with connection.getresponse() as response:
+            data = response.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ServerFault(f"{path} answered more than {MOST_BYTES >> 20} MiB")
+        return response.status, data.decode(errors="replace")
     except TimeoutError:
         raise ServerFault(f"{path} did not answer within {timeout_s:g} s") from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise ServerFault(f"{path}: no answer ({one_line(error)})") from None
     finally:
         connection.close()

@@ -8,19 +8,23 @@ samples and is not used. Streamed chunks are never counted.
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import StrictInt, TypeAdapter, ValidationError
+
 from pipeline.cell.response import Response, num_equal
+from pipeline.config.messages import folded
 from pipeline.engine.sglang.versions import DEVICE_TIMER
 from pipeline.workload.prompts import Prompt
 from verify.sglang_plugin import RECORDS
 
+MOST_CORRECT = 65_536  # accepted draft tokens of a step that are still told one by one
 TIMER_TOLERANCE = 0.1  # captured: SGLang's timer starts inside ours and leaves little out,
 TIMER_SLACK_MS = 0.3  # at most what the host does between the two marks while the device is idle
 TIMER_LEAST_STEPS = 50  # below, a step that one of the clocks has not reported yet weighs too much
@@ -28,6 +32,49 @@ TIMER_LEAST_STEPS = 50  # below, a step that one of the clocks has not reported 
 
 class Miscount(RuntimeError):
     """A server's counts contradict each other."""
+
+
+@dataclass(frozen=True)
+class _Finish:
+    type: str
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """What is read of a reply's `meta_info`, with the types that SGLang gives it."""
+
+    finish_reason: _Finish | None
+    completion_tokens: StrictInt
+    cached_tokens: StrictInt | None
+    num_retractions: StrictInt | None
+    spec_verify_ct: StrictInt = 0
+    spec_num_correct_drafts: StrictInt = 0
+    spec_correct_drafts_histogram: tuple[StrictInt, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """What is read of a reply of `/generate`."""
+
+    output_ids: tuple[StrictInt, ...]
+    meta_info: _Meta
+
+
+def check_reply(reply: Any) -> None:
+    """Refuse a reply that is not as SGLang gives it.
+
+    Raises:
+        Miscount: Naming the first field that is missing or of another type.
+    """
+    try:
+        TypeAdapter(_Generated).validate_python(reply)
+    except ValidationError as error:
+        raise Miscount(f"/generate answered no sound reply: {_first_fault(error)}") from None
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_context=False)[0]
+    return folded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
 class Reply(NamedTuple):
@@ -96,10 +143,15 @@ def margins(reply: dict[str, Any]) -> tuple[float, ...]:
     """Return best minus second best of each output token, from the two largest log-probabilities.
 
     Their difference is that of the logits: the same number is taken from both.
+
+    Raises:
+        Miscount: The reply does not hold them.
     """
-    return tuple(
-        float(two[0][0]) - float(two[1][0]) for two in reply["meta_info"]["output_top_logprobs"]
-    )
+    try:
+        pairs = reply["meta_info"]["output_top_logprobs"]
+        return tuple(float(two[0][0]) - float(two[1][0]) for two in pairs)
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+        raise Miscount("/generate answered without two log-probabilities of each token") from None
 
 
 def margins_shared(
@@ -178,7 +230,8 @@ def _check_against_meta(committed: Sequence[int], meta: dict[str, Any]) -> None:
         return
     correct = [count - 1 for count in committed]
     histogram = list(meta["spec_correct_drafts_histogram"])
-    ours = [correct.count(index) for index in range(max(len(histogram), max(correct) + 1))]
+    counted, most = Counter(correct), min(max(correct, default=-1), MOST_CORRECT)
+    ours = [counted[index] for index in range(max(len(histogram), most + 1))]
     theirs = histogram + [0] * (len(ours) - len(histogram))
     counts = (len(correct), sum(correct))
     said = (meta["spec_verify_ct"], meta["spec_num_correct_drafts"])
@@ -257,12 +310,17 @@ def read_records(folder: Path, after: int) -> Records:
         RuntimeError: The plugin wrote nothing, or lost steps.
     """
     path = folder / RECORDS
-    plain: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"flush": 0}
-    if plain["flush"] <= after:
+    try:
+        found = _RECORDS.validate_json(path.read_bytes()) if path.exists() else None
+    except ValidationError as error:
+        raise RuntimeError(f"the plugin's steps are damaged: {_first_fault(error)}") from None
+    if found is None or found.flush <= after:
         raise RuntimeError(
             "the plugin wrote no steps at /flush_cache: it is not active in the server's scheduler"
         )
-    if plain["lost"]:
-        raise RuntimeError(f"the plugin lost {plain['lost']} steps: their results never came back")
-    steps = tuple(StepRecord(**step) for step in plain["steps"])
-    return Records(plain["flush"], plain["lost"], plain["first_s"], steps)
+    if found.lost:
+        raise RuntimeError(f"the plugin lost {found.lost} steps: their results never came back")
+    return found
+
+
+_RECORDS = TypeAdapter(Records)

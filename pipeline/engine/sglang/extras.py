@@ -17,6 +17,10 @@ FORBIDDEN = {
     " verify=fused_allreduce passes trtllm by itself",
     "enable-flashinfer-allreduce-fusion": "it means auto, which may create NVLink multicast;"
     " use verify=fused_allreduce",
+    "api-key": "a secret has no place in a cell, and the server listens on loopback alone",
+    "admin-api-key": "a secret has no place in a cell, and the server listens on loopback alone",
+    "ssl-keyfile-password": "a secret has no place in a cell, and the server listens on loopback"
+    " alone",
     "help": "it prints the options and ends the server",
 }
 # Each of these is decided by a part of the cell, which would then be labelled wrongly.

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.config.messages import masked
 from pipeline.engine.sglang.cause import CHUNK_BYTES, first_cause, log_lines
 from verify.sglang_plugin import ANNOUNCEMENT
 
@@ -101,7 +102,7 @@ class ServerLog:
                 new = self._decoder.decode(piece)
                 for line in new.splitlines():
                     self._read(line)
-                sys.stderr.write(new)
+                sys.stderr.write(masked(new))
                 sys.stderr.flush()
             return file.tell()
 

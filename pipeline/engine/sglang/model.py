@@ -70,7 +70,7 @@ def model_facts(path: str, revision: str = "") -> ModelFacts | None:
             dtype=str(text.get("dtype") or text.get("torch_dtype") or ""),
             weight_bytes=sum(f.stat().st_size for f in folder.glob("*.safetensors")),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{folder / 'config.json'} lacks a sound {error}") from None
 
 

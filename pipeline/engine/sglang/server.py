@@ -170,14 +170,17 @@ class Server:
         self.family.watch(WORKER)
         body = {"input_ids": list(self._launch.probe_ids), "sampling_params": PROBE}
         answer = self.client.generate(body)
-        if len(answer.get("output_ids", ())) != PROBE["max_new_tokens"]:
+        tokens = answer.get("output_ids")
+        if not isinstance(tokens, list) or len(tokens) != PROBE["max_new_tokens"]:
             raise ServerFault(f"the first completion has no tokens: {str(answer)[:200]}")
 
     def _check_ours(self, port: int) -> None:
         """Refuse another server at our port: it would be measured in place of ours."""
         if not self.family.listens(port):
             raise PortTaken(f"port {port} is answered by a process that is not ours")
-        models = [model.get("id") for model in self.client.get("/v1/models").get("data", [])]
+        data = self.client.get("/v1/models").get("data")
+        entries = data if isinstance(data, list) else []
+        models = [model.get("id") for model in entries if isinstance(model, dict)]
         if models != [self._launch.served_name]:
             raise PortTaken(f"port {port} serves {models}, not {self._launch.served_name}")
 

@@ -25,6 +25,7 @@ from pipeline.engine.sglang.arguments import server_arguments
 from pipeline.engine.sglang.counts import (
     Records,
     Reply,
+    check_reply,
     device_seconds,
     margins,
     margins_shared,
@@ -221,6 +222,7 @@ class Asker:
         others, began = OtherProcesses(self._server.family.members), time.perf_counter()
         reply = self._server.client.generate(body | more)
         wall_ms = (time.perf_counter() - began) * 1e3
+        check_reply(reply)
         return Reply(prompt, rid, reply, wall_ms, others.share())
 
     def ask_all(self, prompts: Sequence[Prompt], **more: Any) -> list[Reply]:

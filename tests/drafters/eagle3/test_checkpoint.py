@@ -198,7 +198,10 @@ def test_a_head_in_shards_is_read_through_its_index(folder):
     [
         ({"norm.bias": "model-00001-of-00002.safetensors"}, "the index promises norm.bias, which"),
         ({"norm.weight": "model-00003.safetensors"}, "has no model-00003.safetensors, which model"),
-        ({"norm.weight": "../model.safetensors"}, r"\.\./model.safetensors is outside of the head"),
+        (
+            {"norm.weight": "../model.safetensors"},
+            r"\.\./model.safetensors is outside of its folder",
+        ),
         ({"norm.weight": 3}, "weight_map must name a file for each tensor"),
     ],
 )
@@ -344,3 +347,18 @@ def test_a_shipped_head_is_published_for_sglang(tmp_path, monkeypatch):
     assert torch.equal(published["lm_head.weight"], compact.tensors["lm_head.weight"])
     with pytest.raises(ValueError, match="shipped:other: no such folder"):
         drafter(heads={"t": "shipped:other"}).check()
+
+
+def test_scales_that_do_not_fit_are_refused_before_they_spread(tmp_path):
+    save_compact(HEAD, tmp_path)
+    path = tmp_path / "model.int8.safetensors"
+    large = {f"fc.weight.{side}": torch.ones(10**5) for side in ("rows", "columns")}
+    save_file(load_file(path) | large, path)
+    with pytest.raises(ValueError, match=r"int8\.safetensors: tensor fc\.weight does not go with"):
+        load_head(tmp_path)
+
+
+def test_a_rope_base_that_is_no_float_is_refused(folder):
+    configure(folder, rope_theta=10**400)
+    with pytest.raises(ValueError, match="rope_theta=1000"):
+        load_head(folder)

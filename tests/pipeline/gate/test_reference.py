@@ -241,3 +241,10 @@ def test_one_repetition_and_a_grid_without_a_drafter_are_refused():
 def test_a_reference_is_plain_json_without_infinities():
     text = dump(new_reference(arms(sweep()), HERE))
     assert json.loads(text, parse_constant=lambda name: pytest.fail(name))["format"] == 1
+
+
+def test_a_reference_whose_steps_and_tokens_disagree_is_refused():
+    data = json.loads(dump(new_reference(arms(sweep()), HERE)))
+    next(iter(data["cells"][0]["answers"].values()))["committed"].append(1)
+    with pytest.raises(ValueError, match="its steps committed"):
+        load(json.dumps(data).encode(), "reference=x.json")

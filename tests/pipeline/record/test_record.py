@@ -163,3 +163,18 @@ def test_what_else_is_noted_of_a_sweep_is_kept(tmp_path):
     sweep.note(summary={"verdict": "yes"})
     sweep.note(ended="FINISHED")
     assert sweep.facts["summary"] == {"verdict": "yes"}
+
+
+def test_a_record_whose_parts_have_no_names_is_damaged(folder):
+    path = folder / "record.json"
+    plain = json.loads(path.read_text())
+    del plain["abilities"]
+    plain["params"]["verify"] = ["extend"]
+    path.write_text(json.dumps(plain))
+    assert "params.verify" in refusal(folder)
+
+
+def test_a_cell_outside_of_the_sweeps_folder_is_refused(tmp_path):
+    sweep = create_sweep(tmp_path, ["../../other"])
+    with pytest.raises(Damaged, match=r"cell_ids: '\.\./\.\./other' is no cell's name"):
+        sweep.records()

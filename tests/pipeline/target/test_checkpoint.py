@@ -106,7 +106,7 @@ def test_a_window_that_is_switched_off_is_no_window(tmp_path):
         ({}, "weight_map must name a file for each tensor"),
         ({"weight_map": ["a"]}, "weight_map must name a file for each tensor"),
         ({"weight_map": {"x": 3}}, "weight_map must name a file for each tensor"),
-        ({"weight_map": {"x": "../a.safetensors"}}, "a.safetensors is outside of the checkpoint"),
+        ({"weight_map": {"x": "../a.safetensors"}}, "a.safetensors is outside of its folder"),
         ({"weight_map": {"lm_head.bias": "all.safetensors"}}, "the index promises lm_head.bias"),
         ({"weight_map": {"lm_head.weight": "b.safetensors"}}, "b.safetensors is missing"),
     ],
@@ -240,3 +240,43 @@ def test_random_weights_are_the_same_every_time_and_keep_activations_in_size():
     assert outputs.square().mean().item() == pytest.approx(1.0, abs=0.72)
     with pytest.raises(ValueError, match="random weights have no tokenizer"):
         RandomCheckpoint(SHAPE).tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000: at most 10000"),
+        ({"vocab_size": 10**30}, "vocab_size=1000000000000000000000000000000: at most"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps=1000"),
+        ({"architectures": {"a": 1}}, "architecture {'a': 1}"),
+        ({"rope_scaling": {"full_attention": 3, "type": "yarn"}}, "rope scaling 'yarn'"),
+    ],
+)
+def test_absurd_settings_are_refused_at_once(tmp_path, config, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        Checkpoint(write(tmp_path, config))
+    assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize("part", ["/etc/passwd", "a" * 5000, "a\x00b", "", "..", "link"])
+def test_a_shard_that_leaves_its_folder_is_refused(tmp_path, part):
+    folder = write(tmp_path / "own")
+    (folder / "model.safetensors").rename(tmp_path / "outside.safetensors")
+    (folder / "link").symlink_to(tmp_path / "outside.safetensors")
+    index = json.dumps({"weight_map": {"lm_head.weight": part}})
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ValueError, match=r"outside of its folder|a link out of|is missing") as said:
+        Checkpoint(folder)
+    assert len(str(said.value)) < 500
+
+
+def test_shards_in_the_hubs_cache_are_links_and_are_read(tmp_path):
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
+    snapshot.parent.mkdir()
+    write(snapshot)
+    blobs.mkdir()
+    (snapshot / "model.safetensors").rename(blobs / "0123")
+    (snapshot / "part.safetensors").symlink_to("../../blobs/0123")
+    index = {"weight_map": dict.fromkeys(tensor_shapes(SHAPE), "part.safetensors")}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert len(Checkpoint(snapshot).tensors()) == len(tensor_shapes(SHAPE))

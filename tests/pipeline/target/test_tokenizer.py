@@ -283,3 +283,16 @@ def test_an_embedding_that_is_larger_than_the_tokenizer_is_fine(thinking):
     config = json.loads((thinking / "config.json").read_text())
     (thinking / "config.json").write_text(json.dumps(config | {"vocab_size": 49280}))
     assert Tokenizer(thinking).chat(user("Hi"))[-1] == 49152
+
+
+def test_a_list_of_templates_may_hold_anything(folder):
+    change(folder, chat_template=[3, [1], {"name": []}, {"name": "default", "template": "x"}])
+    assert Tokenizer(folder).render(user("hi")) == "x"
+
+
+def test_a_tokenizer_that_makes_its_library_panic_is_refused_in_one_line(folder):
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", ""]]}
+    model["continuing_subword_prefix"] = "##"
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    with pytest.raises(ValueError, match="is no tokenizer"):
+        Tokenizer(folder)

@@ -261,3 +261,9 @@ def test_what_the_prompts_say_is_in_the_cells_parameters_and_in_the_report(rich)
     said = 'not sent of the rows: split_no; chat template with {"enable_thinking": false}'
     assert record.params["workload.note"] == said
     assert drafter_notes([record]) == [said]
+
+
+def test_a_turn_whose_speaker_is_no_text_is_refused():
+    row = {"conversations": [{"from": {}, "value": "Hi"}]}
+    with pytest.raises(ValueError, match="turn 1"):
+        read_row(row, "x:1", "own")

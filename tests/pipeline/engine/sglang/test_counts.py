@@ -7,6 +7,7 @@ from pipeline.engine.sglang.counts import (
     Records,
     Reply,
     StepRecord,
+    check_reply,
     device_seconds,
     margins,
     margins_shared,
@@ -149,3 +150,32 @@ def test_records_that_are_old_or_lack_steps_are_refused(tmp_path, text, message)
     (tmp_path / "steps.json").write_text(text)
     with pytest.raises(RuntimeError, match=message):
         read_records(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("meta", "named"),
+    [
+        ({"completion_tokens": "5"}, "meta_info.completion_tokens"),
+        ({"finish_reason": "stop"}, "meta_info.finish_reason"),
+        ({"spec_correct_drafts_histogram": None}, "meta_info.spec_correct_drafts_histogram"),
+    ],
+)
+def test_a_reply_of_another_form_is_refused_by_its_field(meta, named):
+    with pytest.raises(Miscount, match=f"no sound reply: {named}"):
+        check_reply(answer(5, 2, 2, **meta).reply)
+
+
+def test_a_response_that_ends_at_its_first_token_has_no_steps():
+    none = {"spec_verify_ct": 0, "spec_num_correct_drafts": 0, "spec_correct_drafts_histogram": []}
+    assert response(answer(1, **none), records(), 3, 3, ()).committed == ()
+
+
+def test_a_step_that_committed_absurdly_many_tokens_is_refused_at_once():
+    with pytest.raises(Miscount, match="the plugin saw 1 steps"):
+        response(answer(5, 2), records(10**12), 3, 3, ())
+
+
+def test_damaged_steps_are_one_line(tmp_path):
+    (tmp_path / "steps.json").write_text('{"flush": 1, "lost": 0, "first_s": {}, "steps": [3]}')
+    with pytest.raises(RuntimeError, match=r"^the plugin's steps are damaged: steps\.0"):
+        read_records(tmp_path, 0)
