@@ -128,9 +128,24 @@ def build_cells(
 
 
 def command(overrides: Sequence[str]) -> str:
-    """Return the command line of these overrides; resuming is not part of what reproduces."""
+    """Return the command line of these overrides; resuming is not part of what reproduces.
+
+    A folder of the user's own yamls, `--config-dir`, is: without it their names mean nothing.
+    """
     kept = (o for o in overrides if not o.startswith("resume="))
-    return masked(" ".join(["python -m pipeline", *map(shlex.quote, kept)]))
+    words = [*_own_configs(sys.argv[1:]), *kept]
+    return masked(" ".join(["python -m pipeline", *map(shlex.quote, words)]))
+
+
+def _own_configs(arguments: Sequence[str]) -> list[str]:
+    """Return the words of a command line that name a folder of configs."""
+    flags = ("--config-dir", "-cd")
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word in flags:
+            return ["--config-dir", following]
+        if word.startswith("--config-dir="):
+            return [word]
+    return []
 
 
 @dataclass

@@ -28,6 +28,7 @@ from pipeline.judge.comparison import judge
 from pipeline.machine.lock import machine_lock
 from pipeline.machine.provenance import MACHINE, provenance
 from pipeline.machine.reaper import reaping
+from pipeline.measure.wording import cell_names
 from pipeline.record.record import CellRecord, Damaged, Status, save_record, write_atomically
 from pipeline.record.sweep_folder import SweepFolder, create_sweep, newest_sweep
 from pipeline.report import terminal_table, write_report
@@ -89,7 +90,8 @@ def _prepare(
     """
     _make_writable(settings.runs)
     asked = time.perf_counter()
-    progress = Progress(len(planned), settings.stop_rule.min_repetitions, sys.stdout)
+    names = cell_names([plan.record for plan in planned])
+    progress = Progress(len(planned), settings.stop_rule.min_repetitions, sys.stdout, names)
     lock = stack.enter_context(
         machine_lock(
             f"{len(planned)} cells into {settings.runs}", settings.launcher.on_busy, progress.say
@@ -307,15 +309,16 @@ class Sweep:
         self.sender.finish("FAILED" if failed else "FINISHED")
         self.progress.say(f"\n{terminal_table(records)}\n")
         for record in failed:
-            self.progress.say(_failure(record, self.folder.cell(record.cell_id)))
+            name = self.progress.name(record)
+            self.progress.say(_failure(name, record, self.folder.cell(record.cell_id)))
         for record in void:
-            self.progress.say(f"void: {record.label}: {record.reason}")
+            self.progress.say(f"void: {self.progress.name(record)}: {record.reason}")
         self.progress.say(f"report: {report}")
         self.progress.say(f"dashboard: {self.settings.dashboard(self.sender.tracker.page)}")
         return FAILED if failed or void else OK
 
 
-def _failure(record: CellRecord, folder: Path) -> str:
+def _failure(name: str, record: CellRecord, folder: Path) -> str:
     """Return a failed cell's line, the end of its log, and how to run it again."""
     lines = "".join(f"    {line}\n" for line in record.log_tail.splitlines()[-8:])
-    return f"failed: {record.label}: {record.reason}\n{lines}    log: {folder / 'worker.log'}"
+    return f"failed: {name}: {record.reason}\n{lines}    log: {folder / 'worker.log'}"

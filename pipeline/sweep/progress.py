@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TextIO
@@ -22,11 +23,13 @@ class Progress:
     Attributes:
         num_cells: Cells that this run has to measure.
         expected_repetitions: Repetitions of a cell, as far as is known before one has ended.
+        names: A name for each cell id that tells equal labels apart; else the label is shown.
     """
 
     num_cells: int
     expected_repetitions: int
     stream: TextIO
+    names: Mapping[str, str] = field(default_factory=dict)
     _done: int = 0
     _shown: float = 0.0
     _last: str = ""
@@ -39,15 +42,19 @@ class Progress:
         self.stream.write(f"{clear}{text}\n")
         self.stream.flush()
 
+    def name(self, record: CellRecord) -> str:
+        """Return what the cell is called in this sweep."""
+        return self.names.get(record.cell_id, record.label)
+
     def repeating(self, record: CellRecord) -> None:
         """Show which cell is being measured."""
         self._repetition_s.setdefault(record.cell_id, [])
-        self.doing(f"measuring {record.label}, repetition {len(record.repetitions) + 1}")
+        self.doing(f"measuring {self.name(record)}, repetition {len(record.repetitions) + 1}")
 
     def repeated(self, record: CellRecord, seconds: float) -> None:
         """Take note of a repetition's time and numbers."""
         self._repetition_s[record.cell_id].append(seconds)
-        self._last = f"{record.label}: {numbers(record)}"
+        self._last = f"{self.name(record)}: {numbers(record)}"
 
     def left(self, record: CellRecord) -> None:
         """Forget a cell's times: it is not measured on, ended or not."""
@@ -59,7 +66,7 @@ class Progress:
         times = self._repetition_s.pop(record.cell_id, [])
         if times:
             self._ended_after.append(len(times))
-        place = f"[{self._done}/{self.num_cells}] {record.label}"
+        place = f"[{self._done}/{self.num_cells}] {self.name(record)}"
         if record.status is Status.OK:
             self.say(f"{place}: {numbers(record)}; {record.stop_rule}")
         else:

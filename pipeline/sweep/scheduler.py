@@ -97,7 +97,7 @@ class Scheduler:
 
     def _begin_start(self, running: RunningCell) -> None:
         """Make the worker and let it load the cell."""
-        self.progress.doing(f"starting {running.record.label}")
+        self.progress.doing(f"starting {self.progress.name(running.record)}")
         begun = time.perf_counter()
         running.worker = self.spawn(running)
         running.spend("orchestrate", time.perf_counter() - begun)
@@ -117,7 +117,7 @@ class Scheduler:
 
     def _warm_up(self, running: RunningCell) -> None:
         """Warm up alone: an engine may time itself to choose its settings."""
-        self.progress.doing(f"warming up {running.record.label}")
+        self.progress.doing(f"warming up {self.progress.name(running.record)}")
         with self._failing(running):
             warm: WarmUp
             warm, waited = running.call("warm_up", self.start_timeout_s)
@@ -200,7 +200,7 @@ class Scheduler:
         running.record = running.record.ended(status, reason)
         save_record(running.record, running.folder)
         if isinstance(running, BaselineControl):
-            self.progress.say(f"{running.record.label}: {status}: {reason}")
+            self.progress.say(f"{self.progress.name(running.record)}: {status}: {reason}")
             return
         self.progress.ended(running.record)
         self.on_end(running)

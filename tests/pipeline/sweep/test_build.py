@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -27,6 +28,16 @@ def build(jobs, prompts, on_impossible="refuse"):
 def test_equal_cells_become_one_and_the_order_of_the_grid_stays(prompts):
     jobs = ["drafter=ngram", "drafter=none", "drafter=ngram drafter.num_draft_tokens=3"]
     assert [plan.cell.drafter.name for plan in build(jobs, prompts)] == ["ngram", "none"]
+
+
+def test_the_command_keeps_the_folder_of_the_users_own_configs(monkeypatch):
+    for words in (["--config-dir", "my confs"], ["-cd", "my confs"], ["--config-dir=my confs"]):
+        monkeypatch.setattr("sys.argv", ["pipeline", *words, "drafter=mine"])
+        shown = command(["drafter=mine", "resume=true"])
+        assert shlex.split(shown)[-1] == "drafter=mine"
+        assert "".join(shlex.split(shown)[3:-1]).replace("=", "") == "--config-dirmy confs"
+    monkeypatch.setattr("sys.argv", ["pipeline", "drafter=mine"])
+    assert command(["drafter=mine"]) == "python -m pipeline drafter=mine"
 
 
 def test_a_record_before_measuring_names_the_cell_and_its_command(prompts):

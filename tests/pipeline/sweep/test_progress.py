@@ -51,3 +51,10 @@ def test_a_line_that_is_too_long_for_the_terminal_is_cut(record, monkeypatch):
     stream.isatty = lambda: True
     Progress(2, 3, stream).doing(f"starting {record.label}")
     assert stream.getvalue() == "\r\x1b[K0 of 2 done · starting none ×"
+
+
+def test_cells_of_one_label_are_called_by_the_setting_that_tells_them_apart():
+    stream = io.StringIO()
+    record = make_record("ngram", "extend", (make_plain(),))
+    Progress(2, 3, stream, {record.cell_id: "ngram × extend (max_match=2)"}).ended(record)
+    assert "ngram × extend (max_match=2): " in stream.getvalue()
