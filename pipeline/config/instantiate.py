@@ -37,8 +37,10 @@ def build_part(config: DictConfig, name: str) -> Any:
     Raises:
         ValueError: It names a class of another project, or the class refuses its settings.
     """
+    node = config[name]
+    if node is None:
+        raise ValueError(f"{name}=null: must be a part; leave it out for the default")
     try:
-        node = config[name]
         for key, value in _hydra_keys(OmegaConf.to_container(node, resolve=True)):
             if key != "_target_":  # _partial_ and its like would build another thing
                 raise ValueError(f"{name}.{key}={value}: no setting of a part; leave it out")

@@ -139,10 +139,9 @@ def command(overrides: Sequence[str]) -> str:
 
 def _own_configs(arguments: Sequence[str]) -> list[str]:
     """Return the words of a command line that name a folder of configs."""
-    flags = ("--config-dir", "-cd")
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word in flags:
-            return ["--config-dir", following]
+    for place, word in enumerate(arguments):
+        if word in ("--config-dir", "-cd"):
+            return ["--config-dir", *arguments[place + 1 : place + 2]]
         if word.startswith("--config-dir="):
             return [word]
     return []

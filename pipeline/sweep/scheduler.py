@@ -200,7 +200,7 @@ class Scheduler:
         running.record = running.record.ended(status, reason)
         save_record(running.record, running.folder)
         if isinstance(running, BaselineControl):
-            self.progress.say(f"{self.progress.name(running.record)}: {status}: {reason}")
+            self.progress.say(f"{running.record.label}: {status}: {reason}")
             return
         self.progress.ended(running.record)
         self.on_end(running)
