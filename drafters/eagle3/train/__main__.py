@@ -110,7 +110,8 @@ def train_head(config: DictConfig) -> None:
         ValueError: A setting is wrong, or data, start and target do not belong together.
     """
     given = [name for name in PARTS if config[name] is not None]  # no log, no measure: null
-    parts = dict.fromkeys(PARTS) | {name: build_part(config, name) for name in given}
+    parts: dict[str, Any] = dict.fromkeys(PARTS)
+    parts |= {name: build_part(config, name) for name in given}
     checkpoint: Checkpoint = parts["target"].checkpoint(parts["cache"])
     corpus = Corpus.open(Path(config.data), checkpoint.digest)
     folder = Path(config.folder)
