@@ -16,12 +16,10 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
-from pipeline.config.messages import folded, one_line
+from pipeline.config.messages import DEBUG, STOPPED, folded, masked, one_line
 
-DEBUG = "SPECROI_DEBUG"
 OWN = ("__main__", "pipeline", "drafters", "verify")  # a ValueError that these raise is a refusal
 CANNOT_SAY = 2
-STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STOPPED if stop.code == STOPPED else CANNOT_SAY
     except Exception as error:  # noqa: BLE001 - Python's own status for it would be a regression's
         if os.environ.get(DEBUG):
-            traceback.print_exc()
+            sys.stderr.write(masked(traceback.format_exc()))
         sys.stderr.write(f"{_said(error)}\n")
         return CANNOT_SAY
 
@@ -78,7 +76,7 @@ def _log() -> str:
         with tempfile.NamedTemporaryFile(
             "w", prefix="specroi-gate-", suffix=".log", delete=False
         ) as file:
-            file.write(traceback.format_exc())
+            file.write(masked(traceback.format_exc()))
     except OSError as error:  # a full disk may be what broke it
         return f"no log could be written ({error.strerror}): {DEBUG}=1 shows the traceback"
     return f"traceback in {file.name}, or here with {DEBUG}=1"
